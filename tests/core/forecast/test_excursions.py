@@ -56,14 +56,6 @@ def test_a_time_is_answered_by_a_span_that_is_no_shorter(seconds: float, expecte
     assert found is not None and found.within(seconds).seconds == pytest.approx(expected)
 
 
-def test_only_what_is_high_enough_is_asked_for() -> None:
-    found = excursion_distribution([*ramp(100), *(TimeBin(300.0 + k, 300.5 + k, 1, 0.0, 0.0, 0.0) for k in range(100))])
-    assert found is not None
-    span = found.within(0.0)
-    assert all(rise >= 1.0 for rise in span.highest(1.0))
-    assert 0 < len(span.highest(1.0)) < len(span.rises)
-
-
 def test_the_load_is_no_rise_to_expect() -> None:
     load = [TimeBin(PER_BIN * k, PER_BIN * k + 1.0, 1, 50.0 * k, 50.0 * k, 50.0 * k) for k in range(10)]
     still = [TimeBin(PER_BIN * k, PER_BIN * k + 1.0, 1, 500.0, 500.0, 500.0) for k in range(10, 100)]

@@ -102,8 +102,3 @@ def test_a_new_process_has_the_leak_but_not_the_fill() -> None:
     assert [model.kind for model in kept] == ["linear", "linear", "linear", "flat"]
     assert [model.slope for model in kept] == [7.0, ACCELERATING.slope, 4.0, 0.0]
     assert all(model.curve is None for model in kept)
-
-
-def test_a_line_goes_on_through_another_place() -> None:
-    renewed = LINE.renewed(3.0, 80.0)
-    assert (renewed.level_at(3.0), renewed.level_at(5.0)) == (80.0, 94.0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.fitted_model import MIN_GENERATIONS, VerdictInput, classify_growth
+from memwatch.core.forecast.fitted_model import MIN_GENERATIONS, classify_growth
 from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.snapshot import Verdict
 
@@ -26,7 +26,7 @@ def levels(level: Level, count: int, noise: float = 1.0) -> TrendFit:
 
 
 def verdict(level: Level, count: int, limit: float | None = 1500.0) -> Verdict:
-    return classify_growth(VerdictInput(levels(level, count), count, limit))
+    return classify_growth(levels(level, count), count, limit)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_what_it_is_called(level: Level, count: int, expected: Verdict) -> None:
 
 @pytest.mark.parametrize("complete", range(MIN_GENERATIONS))
 def test_few_generations_are_warming_up_whatever_they_look_like(complete: int) -> None:
-    assert classify_growth(VerdictInput(levels(lambda x: 500.0 + 25.0 * x, 16), complete, 600.0)) is Verdict.WARMING_UP
+    assert classify_growth(levels(lambda x: 500.0 + 25.0 * x, 16), complete, 600.0) is Verdict.WARMING_UP
 
 
 def test_growth_that_slows_down_is_no_leak_though_it_may_meet_the_limit() -> None:
     slowing = levels(lambda x: 1200.0 - 700.0 * math.exp(-x / 6), 9)
     assert slowing.best.x_at_level(1150.0) - slowing.best.x < slowing.best.span
-    assert classify_growth(VerdictInput(slowing, 9, 1150.0)) is Verdict.GROWING
+    assert classify_growth(slowing, 9, 1150.0) is Verdict.GROWING
 
 
 def test_growth_to_no_limit_is_no_leak() -> None:
@@ -80,8 +80,6 @@ def test_a_limit_farther_away_is_never_more_alarming(
 ) -> None:
     found = fit_trend([BaselinePoint(float(x), level) for x, level in enumerate(series)])
     assert found is not None
-    near, far, none = (
-        classify_growth(VerdictInput(found, complete, bound)) for bound in (limit, limit * farther, None)
-    )
+    near, far, none = (classify_growth(found, complete, bound) for bound in (limit, limit * farther, None))
     assert ALARM.index(far) <= ALARM.index(near)
     assert ALARM.index(none) <= ALARM.index(far)

@@ -78,7 +78,6 @@ class FittedModel:
 
     @property
     def fit(self) -> TrendFit | None:
-        """Of the axis that explains the levels best."""
         return self.components[0].fit if self.components else None
 
     def level_at(self, x: float) -> float:
@@ -105,13 +104,11 @@ class BaselineSeries:
 
 
 def levels_by_generation(rhythm: GenerationTracker, t: float) -> BaselineSeries:
-    """A level a generation."""
     points = rhythm.points(t)
     return BaselineSeries(points, noise_of(points, FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0))
 
 
 def levels_by_time(bins: TimeBins) -> BaselineSeries:
-    """A level a block of time."""
     first_t = bins.items[0].start_t
     points = []
     for block in _blocks(bins):
@@ -153,8 +150,12 @@ def fit_by_generation(
     days = fit_schedule(rhythm.x(t), rhythm.lengths() or [rhythm.seconds or 1.0])
     fitted = fit_trend(points, noise=levels.noise)
     if prior is not None and points and len(rhythm.summaries) < OWN_GENERATIONS:
-        fitted = _continued(prior.in_units(rhythm.aggregation), points)
-        strands = [TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)]
+        last = points[-1]
+        line = replace(
+            prior.in_units(rhythm.aggregation), x=last.x, level=last.level, first=0, points=len(points), weight=1.0
+        )
+        fitted = TrendFit((line,), 0.1 * abs(line.slope), SegmentHistory(), 1.0, 0.5)
+        strands = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)]
     else:
         own = None if fitted is None else TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)
         strands = _strands(own, points, gauges, days.now_x, t)
@@ -169,12 +170,6 @@ def fit_by_generation(
         True,
         rhythm.peaks.periodic_peak(rhythm.level_by is BaselineKind.BASE, error),
     )
-
-
-def _continued(prior: GrowthModel, points: Sequence[BaselinePoint]) -> TrendFit:
-    last = points[-1]
-    model = replace(prior.renewed(last.x, last.level), first=0, points=len(points), weight=1.0)
-    return TrendFit((model,), 0.1 * abs(model.slope), SegmentHistory(), 1.0, 0.5)
 
 
 def _strands(
@@ -197,9 +192,10 @@ def _strands(
 def _filling(points: Sequence[BaselinePoint], readings: GaugeReadings, now_x: float, t: float) -> TrendComponent | None:
     """Growth along a gauge that rises towards its capacity; None unless it explains the levels."""
     capacity = readings.capacity
-    if capacity is None or len(readings.values) < EXPLAINED_POINTS or readings.is_stale(t):
+    if capacity is None or len(readings.values) < EXPLAINED_POINTS or t > readings.stale_from:
         return None
-    known = [p for p in points if readings.is_known(p.t) and p.weight >= 1.0]  # without the open generation
+    # without the open generation
+    known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
     along = [BaselinePoint(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
     while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much
@@ -229,7 +225,7 @@ def _with_time(
     hourly = fit_trend([BaselinePoint(p.t - first_t, p.level, p.weight, p.t) for p in points], noise=own.fit.noise)
     if hourly is None:
         return strands
-    odds = math.exp(max(-30.0, min(30.0, 0.5 * (own.fit.cost - hourly.cost))))
+    odds = math.exp(max(-30.0, min(30.0, 0.5 * (own.fit.best.cost - hourly.best.cost))))
     timed = TrendComponent(hourly, ElapsedTime(days, t - first_t), own.weight * odds / (1.0 + odds), own.latest_x)
     both = sorted((replace(own, weight=own.weight / (1.0 + odds)), timed), key=lambda strand: -strand.weight)
     return [*strands[:-1], *both]
@@ -252,9 +248,8 @@ def fit_by_time(levels: BaselineSeries, bins: TimeBins, gauges: Mapping[str, Gau
         own = TrendComponent(replace(fitted, models=tuple([m.moved(x) for m in fitted.models])), CycleIndex(), 1.0, x)
     usual, period = above[-USUAL_GENERATIONS:], x / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
-    kept = (
-        len(points) if fitted is None else max(USUAL_GENERATIONS, fitted.best.points)
-    )  # what was before grew in another way
+    # what was before the latest piece grew in another way
+    kept = len(points) if fitted is None else max(USUAL_GENERATIONS, fitted.best.points)
     ways = list(zip(above, _steps(points), strict=True))[-kept:]
     seen = tuple([(one - 0.5 * max(step, slope * period),) for one, step in ways])
     strands = _strands(own, points, gauges, x, now_t)
@@ -289,34 +284,26 @@ STILL_DOUBT = 0.1  # belief that nothing grows: with more, growth is no leak
 SLOWED = 0.6  # growth slower than this share of the earlier growth slows down: no leak yet
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictInput:
-    """What the verdict rests on."""
+def classify_growth(fit: TrendFit, complete: int, limit: float | None) -> Verdict:
+    """Warming up, stable, plateau, growing or leak: the least alarming that the evidence allows.
 
-    fit: TrendFit
-    complete: int  # generations (or blocks of time) that are over
-    limit: float | None  # bytes
-
-
-def classify_growth(evidence: VerdictInput) -> Verdict:
-    """Warming up, stable, plateau, growing or leak: the least alarming that the evidence allows."""
-    best, past = evidence.fit.best, evidence.fit.history
-    if evidence.complete < MIN_GENERATIONS:
+    `complete` is the number of generations (or blocks of time) that are over, `limit` is in bytes.
+    """
+    best, past = fit.best, fit.history
+    if complete < MIN_GENERATIONS:
         return Verdict.WARMING_UP
     if best.kind == "flat" or best.slope <= 0.0:
-        return Verdict.PLATEAU if past.risen > 4.0 * evidence.fit.noise else Verdict.STABLE
-    fading = best.kind in CEASING or (
-        best.curve is None and best.points < DECIDED and evidence.fit.slope_ratio < FADING
-    )
+        return Verdict.PLATEAU if past.risen > 4.0 * fit.noise else Verdict.STABLE
+    fading = best.kind in CEASING or (best.curve is None and best.points < DECIDED and fit.slope_ratio < FADING)
     if best.slope < LEVELLED * past.fastest and (fading or best.points < DECIDED or not _is_material(best, past.risen)):
-        return Verdict.GROWING if _near(evidence.limit, best, 1.0) else Verdict.PLATEAU
+        return Verdict.GROWING if _near(limit, best, 1.0) else Verdict.PLATEAU
     sustained = best.points + (past.points if past.slope > SLOWED * best.slope else 0)
     undecided = best.points < DECIDED and (best.kind == "accelerating" or best.slope < SLOWED * past.slope)
-    still = sum(model.weight for model in evidence.fit.models if model.kind == "flat")
+    still = sum(model.weight for model in fit.models if model.kind == "flat")
     if fading or undecided or sustained < SUSTAINED or still > STILL_DOUBT:
         return Verdict.GROWING
     lengths = FAR if best.points >= PERSISTENT else NEAR
-    return Verdict.LEAK if _near(evidence.limit, best, lengths) else Verdict.GROWING
+    return Verdict.LEAK if _near(limit, best, lengths) else Verdict.GROWING
 
 
 def _is_material(line: GrowthModel, risen: float) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from memwatch.core.forecast.fitted_model import (
     MIN_GENERATIONS,
     FittedModel,
-    VerdictInput,
     classify_growth,
     fit_by_generation,
     fit_by_time,
@@ -54,16 +53,6 @@ NEW_HIGH_GENERATIONS = 1.2  # generations
 RUN_END_SE = 1.65  # standard errors: the run's end comes no later
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    """What ends a run. Bytes, but for the place."""
-
-    limit: float
-    save_bytes: float  # that a checkpoint takes of it
-    others_deviation: float  # standard deviation of what others do
-    last_place: float  # in the course, where the run's last generation ends
-
-
 class Forecaster(GrowthEvidence):
     """One resource: told its samples and generation starts, asked for its outlook. No clock; deterministic; causal."""
 
@@ -86,12 +75,10 @@ class Forecaster(GrowthEvidence):
         self._judged: tuple[FittedModel, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._gauges: dict[str, GaugeReadings] = {}
 
-    # --- being told ---
-
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Samples in order, seconds and bytes; those from before the last are ignored."""
-        first = next((i for i, t in enumerate(times) if t >= self._t and math.isfinite(t)), len(times))
-        if first:
+        if times and not self._t <= times[0] < math.inf:
+            first = next((i for i, t in enumerate(times) if self._t <= t < math.inf), len(times))
             times, used = times[first:], used[first:]
         if not times:
             return
@@ -122,8 +109,7 @@ class Forecaster(GrowthEvidence):
 
     def forget_generations(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
-        self._rhythm = self._prior = self._prior_seconds = None
-        self._forget()
+        self._rhythm = self._prior = self._prior_seconds = self._model = self._outcomes = None
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
@@ -132,22 +118,16 @@ class Forecaster(GrowthEvidence):
             course = fit_by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
             if course.fit is not None:
                 bundle = self._rhythm.aggregation
-                best = min(
-                    (s.fit for s in course.components if s.regressor.name == "course"), key=lambda f: f.cost
-                ).best
+                lines = [each.fit.best for each in course.components if each.regressor.name == "course"]
+                best = min(lines, key=lambda line: line.cost)
                 self._prior = best.persistent().in_units(1 / bundle)
                 self._prior_seconds = course.schedule.generation_seconds / bundle
         self._run = TimeBins(RUN_BINS)
         self._rhythm = None
         self._teeth = SawtoothDetector()
         self._gauges.clear()
-        self._forget()
-        self._rate.restart()
-
-    def _forget(self) -> None:
         self._model = self._outcomes = None
-
-    # --- being asked ---
+        self._rate.restart()
 
     def peak_rate(self) -> float:
         return self._rate.fastest
@@ -155,11 +135,8 @@ class Forecaster(GrowthEvidence):
     @property
     def periodic_peak_bytes(self) -> float:
         """How far a peak that not every generation has rises above the level; 0 without such."""
-        return (
-            self._model.periodic_peak.excess
-            if self._model is not None and self._model.periodic_peak is not None
-            else 0.0
-        )
+        peak = self._model.periodic_peak if self._model is not None else None
+        return peak.excess if peak is not None else 0.0
 
     @property
     def range_bytes(self) -> float:
@@ -170,10 +147,8 @@ class Forecaster(GrowthEvidence):
         # generation has it, counts as if it had come.
         course, more = self._model, 0.0
         if course is not None and course.by_generation:
-            seconds, more = (
-                max(seconds, NEW_HIGH_GENERATIONS * course.schedule.generation_seconds),
-                self.periodic_peak_bytes,
-            )
+            seconds = max(seconds, NEW_HIGH_GENERATIONS * course.schedule.generation_seconds)
+            more = self.periodic_peak_bytes
         since = self._t - seconds
         return self._run.high_between(since, math.inf) + more - self._run.high_between(-math.inf, since)
 
@@ -187,9 +162,9 @@ class Forecaster(GrowthEvidence):
     @property
     def growth_follows_plateau(self) -> bool:
         fitted = self._fit
-        return (
-            fitted is not None and fitted.history.points >= CALM and fitted.history.slope < BEGINS * fitted.best.slope
-        )
+        if fitted is None or fitted.history.points < CALM:
+            return False
+        return fitted.history.slope < BEGINS * fitted.best.slope
 
     def rise_bytes(self, seconds: float) -> float:
         since = self._t - seconds
@@ -217,28 +192,26 @@ class Forecaster(GrowthEvidence):
         """
         if not self._run.items:
             return WARMING_UP
-        self._read(gauges)
+        for gauge in gauges:
+            self._gauges.setdefault(gauge.name, GaugeReadings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
         last, ends, forecast = self._last_place(last_generation), None, None
         if limit is not None:
-            bounds = _Bounds(limit, save_bytes, others_deviation, last)
-            ends = self._ends(max(t, self._t) - self._t, course, bounds)
+            passed = max(t, self._t) - self._t
+            ends = self._ends(
+                passed, course, limit, save_bytes=save_bytes, others_deviation=others_deviation, last_place=last
+            )
             forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         self._renew_by(forecast)
         verdict, trend = self._judgement(course, limit)
         return Outlook(verdict, trend, forecast, ends, *self._validity(course, limit, save_bytes), growth=self)
 
-    def _read(self, gauges: Sequence[Gauge]) -> None:
-        for gauge in gauges:
-            self._gauges.setdefault(gauge.name, GaugeReadings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
-
     @property
     def _fit(self) -> TrendFit | None:
-        """Of the latest course."""
         return self._model.fit if self._model is not None else None
 
     @property
@@ -322,7 +295,7 @@ class Forecaster(GrowthEvidence):
         if self._rhythm is not None and self._rhythm is self._cycle and self._prior is None:
             complete = self._rhythm.ordinal
         room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
-        verdict = classify_growth(VerdictInput(course.fit, complete, room))
+        verdict = classify_growth(course.fit, complete, room)
         explained = course.components[0].regressor.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
@@ -353,26 +326,33 @@ class Forecaster(GrowthEvidence):
         left = (last_generation - rhythm.index) / rhythm.step + 1.0
         return rhythm.ordinal + left / rhythm.aggregation
 
-    def _ends(self, passed: float, course: FittedModel, bounds: _Bounds) -> TimeToLimit | None:
+    def _ends(
+        self,
+        passed: float,
+        course: FittedModel,
+        limit: float,
+        *,
+        save_bytes: float,
+        others_deviation: float,
+        last_place: float,
+    ) -> TimeToLimit | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
-        limit = bounds.limit
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
         beat = self._cycle
         now_x = self._watched if beat is None else beat.x(self._t)
-        calendar = course.schedule.at(now_x)
+        calendar = replace(course.schedule, now_x=now_x)
         if beat is not None:
             timing = UncertainSchedule(calendar, beat.unevenness, 0.6 / SLOTS)
         else:
-            timing = UncertainSchedule(
-                calendar, blur=course.periodic_peak.error if course.periodic_peak is not None else 0.0
-            )
+            peak = course.periodic_peak
+            timing = UncertainSchedule(calendar, blur=peak.error if peak is not None else 0.0)
         step, near, safe = course.period * calendar.generation_seconds, None, 0.0
-        if self._is_far(course, limit - bounds.save_bytes):
+        if self._used < limit - save_bytes - self._far_bytes(course):  # the next minutes need no model of their own
             safe = step
         elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
-            near = self._near(course, calendar, bounds)
-        run = self._run_seconds(timing, bounds.last_place)
+            near = self._near(course, calendar, limit, others_deviation)
+        run = self._run_seconds(timing, last_place)
         return TimeToLimit(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
 
     def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
@@ -384,11 +364,8 @@ class Forecaster(GrowthEvidence):
             timing = UncertainSchedule(GenerationSchedule(rhythm.x(self._t), rhythm.seconds or 1.0), rhythm.unevenness)
         return max(0.0, timing.calendar.seconds_until(last_place + RUN_END_SE * timing.error(last_place)))
 
-    def _is_far(self, course: FittedModel, limit: float) -> bool:
-        """The limit is beyond all that memory does within a generation: the next minutes need no look of their own."""
-        return self._used < limit - self._far_bytes(course)
-
     def _far_bytes(self, course: FittedModel) -> float:
+        """More headroom than this is more than memory may use within a generation."""
         reach = max(self.range_bytes, course.profile.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
@@ -398,7 +375,9 @@ class Forecaster(GrowthEvidence):
         far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
         return until, min(far, math.nextafter(self._still_high, math.inf))
 
-    def _near(self, course: FittedModel, calendar: GenerationSchedule, bounds: _Bounds) -> ShortHorizonModel:
+    def _near(
+        self, course: FittedModel, calendar: GenerationSchedule, limit: float, others_deviation: float
+    ) -> ShortHorizonModel:
         """How memory stands to its course now."""
         outline, beat = course.profile, self._cycle
         part, latest = 0.0, self._run.items[-1].mean
@@ -415,18 +394,18 @@ class Forecaster(GrowthEvidence):
         slope, error = course.components[0].ahead(course.period)
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
         return ShortHorizonModel(
-            room=bounds.limit - line,
+            room=limit - line,
             residual=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(slope, 0.0) / calendar.generation_seconds,
             slope_error=error / calendar.generation_seconds,
-            noise=math.hypot(noise, bounds.others_deviation),
+            noise=math.hypot(noise, others_deviation),
             profile=outline,
             part=part,
             seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
-            headroom=bounds.limit - latest,
+            headroom=limit - latest,
             rises=course.excursions,
         )
 

@@ -141,13 +141,11 @@ def fit_profile(
     places = [float(one.index(top)) for one, top in zip(above, tops, strict=True)]
     highs[int(median(places))] = highest
     means = tuple([median([one[k] for one in beside]) for k in range(SLOTS)])
+    least = LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(SCATTER_FLOOR_GENERATIONS / len(lately)))
     return GenerationProfile(
         means,
         tuple(highs),
-        max(
-            scatter,
-            LEAST_SCATTER * (highest - min(means)) * min(1.0, math.sqrt(SCATTER_FLOOR_GENERATIONS / len(lately))),
-        ),
+        max(scatter, least),
         record=max(tops if len(lately) < MANY else [*tops, *lately]),
         scaling=swell,
         past_slot_maxima=tuple([tuple(one) for one in seen]),
@@ -170,11 +168,8 @@ def _steadier(shapes: Sequence[GenerationSummary], levels: list[float], best: Gr
     trend = _along(shapes, levels, best)
     if trend is None:
         return levels
-    return (
-        trend
-        if upper_semideviation(_heights(shapes, trend)) < upper_semideviation(_heights(shapes, levels))
-        else levels
-    )
+    along, own = upper_semideviation(_heights(shapes, trend)), upper_semideviation(_heights(shapes, levels))
+    return trend if along < own else levels
 
 
 def _along(shapes: Sequence[GenerationSummary], levels: Sequence[float], best: GrowthModel) -> list[float] | None:
@@ -187,7 +182,6 @@ def _along(shapes: Sequence[GenerationSummary], levels: Sequence[float], best: G
 
 
 def _heights(shapes: Sequence[GenerationSummary], bases: Sequence[float]) -> list[float]:
-    """How far each generation's peak stands above its base."""
     return [s.peak - base for s, base in zip(shapes, bases, strict=True)]
 
 

@@ -75,10 +75,7 @@ class GenerationTracker:
         self._latest = index  # marker
         self._markers = 0  # since the open bundle began
 
-    # --- being told ---
-
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
-        """Samples of the open generation."""
         self._open.add_samples(times, used)
         self.samples += len(times)
 
@@ -139,8 +136,6 @@ class GenerationTracker:
         self._longest = max(s.seconds for s in self.summaries[-USUAL_GENERATIONS:])
         self.unevenness = robust_sd(self.lengths()) / (self.seconds or MIN_SECONDS)
 
-    # --- being asked ---
-
     def part(self, t: float) -> float:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
         return (t - self.start_t) / (self.seconds or MIN_SECONDS)
@@ -152,7 +147,6 @@ class GenerationTracker:
         return overdue or first_t - self._before_t > UNSEEN * (self.seconds or MIN_SECONDS)
 
     def x(self, t: float) -> float:
-        """Where the run is, in generations."""
         return self.ordinal + min(self.part(t), 1.0)
 
     def goes_on(self, t: float) -> bool:
@@ -195,7 +189,6 @@ class GenerationTracker:
         return points if open_point is None else [*points, open_point]
 
     def baseline(self, shape: GenerationSummary) -> float:
-        """What counts as the level of a generation."""
         return self._level(shape, self.level_by)
 
     def _level(self, shape: GenerationSummary, by: BaselineKind) -> float:
@@ -205,7 +198,7 @@ class GenerationTracker:
 
     def base(self, shape: GenerationSummary) -> float:
         """Mean of the parts of a generation that usually are the lowest."""
-        return sum(shape.slot_means[k] for k in self._low_slots) / len(self._low_slots)
+        return sum([shape.slot_means[k] for k in self._low_slots]) / len(self._low_slots)
 
     def _learn_base(self) -> None:
         usual = self.usual()
@@ -270,7 +263,6 @@ class SawtoothDetector:
         self._count = 0
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
-        """Samples, in order and not before the last one."""
         if self._last is None:
             self._last = self._top = used[0]
             times, used = times[1:], used[1:]
@@ -316,6 +308,5 @@ class SawtoothDetector:
             return None
         lengths = rhythm.lengths()
         usual = median(lengths)
-        if robust_sd(lengths) > REGULAR * usual or t - rhythm.start_t > OVERDUE_FACTOR * usual:
-            return None
-        return rhythm
+        is_regular = robust_sd(lengths) <= REGULAR * usual and t - rhythm.start_t <= OVERDUE_FACTOR * usual
+        return rhythm if is_regular else None

@@ -20,16 +20,12 @@ STALE = 1.5  # times as long as from one reading to the next: a gauge that is to
 
 
 class Regressor(Protocol):
-    """What a model's x counts."""
+    """What a model's x counts; `pace` is how many units of x there are in one unit of the course, now."""
 
     @property
-    def name(self) -> str:
-        """For people."""
-
+    def name(self) -> str: ...
     @property
-    def pace(self) -> float:
-        """Units of x in one unit of the course, now."""
-
+    def pace(self) -> float: ...
     def position(self, x: float) -> float:
         """The place in the course (generations, or seconds without markers) that x will have; infinity for never."""
 
@@ -42,7 +38,6 @@ class CycleIndex:
     pace: float = 1.0
 
     def position(self, x: float) -> float:
-        """The same."""
         return x
 
 
@@ -58,12 +53,7 @@ class GenerationSchedule:
     ratio: float = 1.0
     believed: float = 0.0  # generations ahead
 
-    def at(self, now_x: float) -> GenerationSchedule:
-        """The same, from another place."""
-        return GenerationSchedule(now_x, self.generation_seconds, self.ratio, self.believed)
-
     def seconds_until(self, x: float) -> float:
-        """Seconds from now_x to x."""
         ahead = x - self.now_x
         if self.ratio == 1.0 or ahead <= 0.0 or math.isinf(ahead):
             return ahead * self.generation_seconds
@@ -122,11 +112,9 @@ class ElapsedTime:
 
     @property
     def pace(self) -> float:
-        """Seconds of a generation."""
         return self.calendar.generation_seconds
 
     def position(self, x: float) -> float:
-        """The generation at that time."""
         return self.calendar.place(x - self.now_t)
 
 
@@ -154,7 +142,8 @@ class GaugeReadings:
         self.times: list[float] = []
         self.values: list[float] = []
         self.capacity: float | None = None
-        self._known_until = self._stale_from = math.inf
+        self.known_until = math.inf  # from its first reading until then its value is known
+        self.stale_from = math.inf  # after this it was read too long ago to go by it
 
     def add(self, t: float, value: float, capacity: float | None, seldom: bool = False) -> None:
         """A reading at t, not before the last one; it counts if it differs from that.
@@ -163,24 +152,16 @@ class GaugeReadings:
         """
         self.capacity = capacity
         if not seldom or (capacity is not None and value >= capacity):
-            self._known_until = self._stale_from = math.inf
-        elif t != self._known_until:
-            before = self._known_until if math.isfinite(self._known_until) else -math.inf
-            self._known_until, self._stale_from = t, t + STALE * (t - before)
+            self.known_until = self.stale_from = math.inf
+        elif t != self.known_until:
+            before = self.known_until if math.isfinite(self.known_until) else -math.inf
+            self.known_until, self.stale_from = t, t + STALE * (t - before)
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
             return
         self.times.append(t)
         self.values.append(value)
         if len(self.times) >= KEPT_READINGS:
             self.times, self.values = self.times[::2], self.values[::2]
-
-    def is_known(self, t: float) -> bool:
-        """Whether its readings tell of t."""
-        return self.times[0] <= t <= self._known_until
-
-    def is_stale(self, t: float) -> bool:
-        """Whether it was told too long ago to go by it."""
-        return t > self._stale_from
 
     def at(self, t: float) -> float:
         """The value at t, between two readings on the line through them."""

@@ -49,7 +49,6 @@ class Curve:
         return log1p(value) / self.rate
 
     def slope(self, u: float) -> float:
-        """Its derivative at u > 0."""
         if self.kind == "saturating":
             return self.rate * math.exp(-self.rate * u)
         if self.kind == "logarithmic":
@@ -79,7 +78,6 @@ class GrowthModel:
     linear_term: float = 0.0  # bytes per x of the line under the curve
 
     def level_at(self, x: float) -> float:
-        """The level at x."""
         if self.curve is None:
             return self.level + self.slope * (x - self.x)
         bend = self.curve.value((x - self.origin) / self.span) - self.curve.value((self.x - self.origin) / self.span)
@@ -145,10 +143,6 @@ class GrowthModel:
             self, kind="linear" if slope > 0.0 else "flat", slope=slope, curve=None, amplitude=0.0, linear_term=0.0
         )
 
-    def renewed(self, x: float, level: float) -> GrowthModel:
-        """The same line through another place."""
-        return replace(self, x=x, level=level)
-
 
 MIN_POINTS = 5  # of a curve that saturates
 MIN_OTHER = 6  # of another; one more upon a line
@@ -185,8 +179,7 @@ class CurveFit:
 
     @property
     def extra(self) -> int:
-        """Parameters beyond those of a line."""
-        return 2 if self.linear_term else 1
+        return 2 if self.linear_term else 1  # parameters beyond those of a line
 
 
 def fit_curves(
@@ -292,7 +285,6 @@ class _Stretch:
         return _Tried(rss, curve, gain, drift, mean, spread)
 
     def bend(self, tried: _Tried) -> CurveFit:
-        """All that is to be known of it."""
         rss, curve, gain, drift, mean, spread = tried
         scatter = math.sqrt(max(1.0, rss / max(1, len(self.u) - 3)))
         slope = curve.slope(1.0)

@@ -80,9 +80,11 @@ class PeriodicPeakDetector:
         self._all.append(_Peak(int(shape.ordinal), shape.baseline, excess, shape.peak - base, part, excess))
         over = [p for p in self._all if p.ordinal > 0][:-1]
         falls = [p.fall for p in over]
-        rare = _beyond(over, _bound(falls, shape.baseline))
+        bound = _bound(falls, shape.baseline)
+        rare = [p for p in over if p.fall > bound]
         if len(rare) > RARE_SHARE * len(over) or not rare:  # every second one, perhaps: the calmer half tells
-            rare = _beyond(over, _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.baseline))
+            bound = _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.baseline)
+            rare = [p for p in over if p.fall > bound]
             gaps = [b.ordinal - a.ordinal for a, b in pairwise(rare)]
             if any(gap % min(gaps) for gap in gaps) or 1 in gaps:  # one that fell between two samples: a double gap
                 rare = []
@@ -92,11 +94,9 @@ class PeriodicPeakDetector:
         self._rare = rare
 
     def __bool__(self) -> bool:
-        """There are any."""
         return bool(self._rare)
 
     def is_rare(self, shape: GenerationSummary) -> bool:
-        """The generation has a peak that most have not."""
         return any(p.ordinal == shape.ordinal for p in self._rare)
 
     def periodic_peak(self, above_base: bool, error: float = 0.0) -> PeriodicPeak | None:
@@ -108,7 +108,8 @@ class PeriodicPeakDetector:
             return None
         last, every = self._rare[-1], self._every()
         gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
-        regular = all(_off(gap, every) <= IRREGULAR_GAP_SHARE * every for gap in gaps[-RECENT_GAPS:])
+        off = [abs(gap - every * max(1, round(gap / every))) for gap in gaps[-RECENT_GAPS:]]  # from a multiple
+        regular = all(each <= IRREGULAR_GAP_SHARE * every for each in off)
         if self._have_ceased(last.ordinal, every, regular):
             return None
         highs = tuple([p.above_base if above_base else p.excess for p in self._rare])
@@ -134,11 +135,6 @@ class PeriodicPeakDetector:
         seen = {p.ordinal for p in self._all if p.ordinal > last}
         due = range(last + every, max(seen, default=last) + 1 - GRACE_GENERATIONS, every)
         return any(all(ordinal in seen for ordinal in range(at, at + GRACE_GENERATIONS + 1)) for at in due)
-
-
-def _off(gap: float, every: float) -> float:
-    """How far a gap is from so many times the usual one."""
-    return abs(gap - every * max(1, round(gap / every)))
 
 
 def periodic_peak_of_bins(bins: Sequence[TimeBin], first_t: float) -> PeriodicPeak | None:
@@ -170,10 +166,6 @@ def periodic_peak_of_bins(bins: Sequence[TimeBin], first_t: float) -> PeriodicPe
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
     error = max(width, robust_sd_about(gaps, every))
     return PeriodicPeak(peaks[-1][0], every, tuple([excess for _, excess in peaks]), regular, error)
-
-
-def _beyond(peaks: Sequence[_Peak], bound: float) -> list[_Peak]:
-    return [p for p in peaks if p.fall > bound]
 
 
 def _bound(excesses: Sequence[float], level: float) -> float:

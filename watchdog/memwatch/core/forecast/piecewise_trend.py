@@ -69,13 +69,7 @@ class TrendFit:
 
     @property
     def best(self) -> GrowthModel:
-        """The model that explains the series best."""
         return self.models[0]
-
-    @property
-    def cost(self) -> float:
-        """Of the best model, in squared noise units."""
-        return self.models[0].cost
 
 
 class _Sums:
@@ -224,15 +218,13 @@ class _Series:
     """One fit at work: levels in noise units, x from 0 to 1."""
 
     def __init__(self, points: Sequence[BaselinePoint], noise: float, min_piece: int) -> None:
-        self.points = points
+        self.points, self.n = points, len(points)
         self.noise = noise
         self.min_piece = min_piece
-        self.n = len(points)
-        self.x0 = points[0].x
-        self.span = points[-1].x - self.x0
-        self.y0 = points[0].level
+        x0, self.y0 = points[0].x, points[0].level
+        self.span = points[-1].x - x0
         self.w = [p.weight for p in points]
-        self.z = [(p.x - self.x0) / self.span for p in points]
+        self.z = [(p.x - x0) / self.span for p in points]
         self.y = [(p.level - self.y0) / noise for p in points]
         self.sums = _Sums(self.w, self.z, self.y)
         self.least = LEAST_RISE * max(abs(p.level) for p in points) / noise
@@ -268,7 +260,8 @@ class _Series:
     def _on_from(self, i: int, line: tuple[float, float, float, float], belief: _Belief) -> GrowthModel:
         mean, slope, rss, spread = line
         error, wander = self._slope_error(i, rss, spread)
-        end = self._at_end(i, mean, slope)
+        z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
+        end = mean + slope * (1.0 - z)
         return self._line(i, end + wander * (self.y[-1] - end), slope, error, belief)
 
     def _steps(self) -> Iterator[_Candidate]:
@@ -299,10 +292,6 @@ class _Series:
         share = _wander(off, power)
         wander = share * power / max(1, m - 2) / (m - 1)
         return math.sqrt(scatter + wander + (FEW_POINTS_ERROR * mean / m) ** 2), share * max(0.0, m - 3.0) / (m + 1.0)
-
-    def _at_end(self, i: int, mean: float, slope: float) -> float:
-        z = (self.sums.z[self.n] - self.sums.z[i]) / (self.sums.w[self.n] - self.sums.w[i])
-        return mean + slope * (1.0 - z)
 
     def _line(self, i: int, end: float, slope: float, error: float, belief: _Belief) -> GrowthModel:
         rise = slope * (1.0 - self.z[i])

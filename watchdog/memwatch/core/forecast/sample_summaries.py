@@ -5,7 +5,6 @@ How far memory rises from where it is, in a time: as it did from each place of a
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,11 +34,9 @@ class TimeBin:
 
     @property
     def mean(self) -> float:
-        """Mean bytes."""
         return self.total / self.count
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
-        """Take more samples in."""
         self.end_t = times[-1]
         self.count += len(used)
         self.total += sum(used)
@@ -89,19 +86,17 @@ class TimeBins:
         return later
 
     def join(self, later: TimeBins) -> None:
-        """Take back what was split off."""
         self.items += later.items
         self.samples += later.samples
 
     def _halve(self) -> None:
         old = self.items
-        self.items = [_joined(old[i], old[i + 1]) for i in range(0, len(old) - 1, 2)]
+        self.items = [
+            TimeBin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
+            for a, b in zip(old[::2], old[1::2], strict=False)
+        ]
         self.items.extend(old[len(old) // 2 * 2 :])
         self._width = 2.0 * (old[-1].start_t - old[0].start_t) / len(old)
-
-
-def _joined(a: TimeBin, b: TimeBin) -> TimeBin:
-    return TimeBin(a.start_t, b.end_t, a.count + b.count, a.total + b.total, min(a.low, b.low), max(a.high, b.high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +114,6 @@ class GenerationSummary:
 
     @property
     def peak(self) -> float:
-        """Bytes of the highest sample."""
         return max(self.slot_maxima)
 
 
@@ -136,7 +130,6 @@ def summarize_generation(
 
 
 def longest_unseen(bins: Sequence[TimeBin], start_t: float, end_t: float) -> float:
-    """Seconds of the longest stretch without a sample."""
     begins = [*(item.start_t for item in bins), end_t]
     ends = [start_t, *(item.end_t for item in bins)]
     return max(begin - end for begin, end in zip(begins, ends, strict=True))
@@ -222,10 +215,6 @@ class ExcursionHorizon:
     variance: float  # of the rises
     apart: float  # spans that do not overlap
 
-    def highest(self, least: float) -> Sequence[float]:
-        """Those of at least so many bytes."""
-        return self.rises[bisect_left(self.rises, least) :]
-
 
 class ExcursionDistribution:
     """Spans, each twice as long as the one before it. Made when asked for: few recordings come close to a limit."""
@@ -244,15 +233,11 @@ class ExcursionDistribution:
 
     def _next(self) -> ExcursionHorizon:
         size, tops = self._size, self._tops
-        found = _again(list(map(sub, tops, self._means)), size)
+        rises = list(map(sub, tops, self._means))
+        once = rises.index(max(rises))  # the greatest came once: what may come again is in the spans without it
+        found = sorted([*rises[: max(0, once - size + 1)], *rises[once + size :]])
         self._tops, self._size = list(map(max, tops, tops[size:])), 2 * size
         return ExcursionHorizon(size * self._width, tuple(found), variance(found), len(found) / size)
-
-
-def _again(rises: Sequence[float], size: int) -> list[float]:
-    """What may come again, ascending: without the spans that hold the greatest rise, which came once."""
-    once = max(range(len(rises)), key=rises.__getitem__)
-    return sorted([*rises[: max(0, once - size + 1)], *rises[once + size :]])
 
 
 def excursion_distribution(bins: Sequence[TimeBin]) -> ExcursionDistribution | None:

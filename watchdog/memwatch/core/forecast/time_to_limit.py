@@ -6,6 +6,7 @@ The next minutes: how likely memory meets the limit, as each of the latest gener
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,9 +20,8 @@ from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.sample_summaries import SLOTS, ExcursionDistribution
 from memwatch.core.robust_statistics import variance
 
-KERNEL_GENERATIONS = (
-    2.0  # generations: what has been is taken for what may be, give or take its deviation times √(this / number)
-)
+# generations: what has been is taken for what may be, give or take its deviation times √(this / number)
+KERNEL_GENERATIONS = 2.0
 UNSURE = 0.02  # of the growth of a generation: no line is known better
 NOVEL = 0.1  # of what memory is above all that was seen: how far it goes on is not known better
 LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
@@ -95,7 +95,7 @@ class ShortHorizonModel:
             return 1.0
         span = self.rises.within(seconds)
         width = max(math.sqrt(span.variance * KERNEL_GENERATIONS / span.apart), LEAST_WIDTH)
-        rises = span.highest(room - NO_CHANCE * width)
+        rises = span.rises[bisect_left(span.rises, room - NO_CHANCE * width) :]
         return _share_beyond(rises, room, width) * len(rises) / len(span.rises) if rises else 0.0
 
     def _tops(self, wait: float, need: CheckpointCost) -> Sequence[float]:
@@ -115,9 +115,8 @@ class ShortHorizonModel:
         ahead = range(first, last + later + 1)
         grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]
-        paths = (
-            [seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in self.profile.past_slot_maxima
-        )
+        past = self.profile.past_slot_maxima
+        paths = ([seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in past)
         if not later:
             return [max(path) for path in paths]
         return [_least_room(path, begin - first, last - begin, need.bytes) for path in paths]
@@ -217,7 +216,6 @@ class TimeToLimit:
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
 
     def quantiles(self) -> TimeToLimitQuantiles:
-        """The quantiles of 5, 50 and 95 %."""
         now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
         return TimeToLimitQuantiles(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
 
@@ -294,8 +292,9 @@ def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
-                met = _Met(strand.regressor, model, course.profile, bound, errors * slope_errors, now_x)
-                yield _first(met, parts, course), weight * share
+                off = errors * slope_errors
+                x = _first(course, strand.regressor, model, parts, limit=bound, errors=off, now_x=now_x)
+                yield x, weight * share
 
 
 def _first_of_many(unrest: float, growth: float) -> tuple[float, float]:
@@ -315,41 +314,39 @@ def _shares(model: GrowthModel, ahead: float, unrest: float) -> tuple[float, flo
     return (by_slope / both, unrest / both) if both > 0.0 else (1.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Met:
-    """A model with its errors, and the limit."""
-
-    axis: Regressor
-    model: GrowthModel
-    outline: GenerationProfile
-    limit: float
-    errors: float
-    now_x: float
-
-    def by(self, above: float) -> float:
-        """The place from which on the limit is met by what stands so many bytes above the level."""
-        level = self.outline.scaling.level_under(self.limit, above)
-        return max(self.axis.position(self.model.x_at_level(level, self.errors)), self.now_x)
-
-
-def _first(met: _Met, parts: Sequence[tuple[float, float]], course: FittedModel) -> float:
+def _first(
+    course: FittedModel,
+    regressor: Regressor,
+    model: GrowthModel,
+    parts: Sequence[tuple[float, float]],
+    *,
+    limit: float,
+    errors: float,
+    now_x: float,
+) -> float:
     """The first place at which any part of a generation, or a peak, meets the limit.
 
-    The highs come highest first, so that the level which each allows is met later and later.
+    The growth of the model is off by so many standard errors. The highs come highest first, so that the level which
+    each allows is met later and later.
     """
+
+    def met_by(above: float) -> float:
+        level = course.profile.scaling.level_under(limit, above)
+        return max(regressor.position(model.x_at_level(level, errors)), now_x)
+
     first = math.inf
     if course.by_generation:
         for part, above in parts:
-            x = met.by(above)
+            x = met_by(above)
             if x >= first or x == math.inf:
                 break
             first = min(first, math.ceil(x - part - 1e-9) + part)
     else:
-        first = met.by(parts[0][1])
+        first = met_by(parts[0][1])
     if course.periodic_peak is not None:
-        x = met.by(course.periodic_peak.excess)
+        x = met_by(course.periodic_peak.excess)
         first = min(first, course.periodic_peak.first_from(x) if math.isfinite(x) else math.inf)
-    return max(first, met.now_x)
+    return max(first, now_x)
 
 
 def _met_by(x: float, places: Sequence[_Blurred]) -> float:
