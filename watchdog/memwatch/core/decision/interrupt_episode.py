@@ -58,10 +58,8 @@ class Episode:
             self.stage, self._request = EpisodeStage.IDLE, None
         if self._unsure is None or self.stage not in (EpisodeStage.WAITING, EpisodeStage.ESCALATED):
             return []
-        text = (
-            f"memwatch ended just as it was to interrupt by {self._unsure.signal_or_hook}: whether it did is not known"
-        )
-        return [Notice(t, "note", f"{text}; the trainer is given the time to save")]
+        text = f"memwatch ended just as it was to interrupt by {self._unsure.signal_or_hook}"
+        return [Notice(t, "note", f"{text}: whether it did is not known; the trainer is given the time to save")]
 
     @property
     def state(self) -> WatchState | None:
@@ -77,17 +75,14 @@ class Episode:
         self._tries, self._retry_t = 1, request.t + ANSWER_SECONDS
         return [request]
 
-    def skip(self, t: float) -> None:
-        """The decision was made but acting is switched off: nothing is sent, and it is not repeated before long."""
-        self._close(t)
-
-    def _close(self, t: float) -> None:
+    def start_cooldown(self, t: float) -> None:
+        """The episode is over, or acting is switched off: for a while no other may begin."""
         self._reset()
         self._free_t = t + self._policy.cooldown_seconds
 
     def _reset(self) -> None:
-        self.stage, self._request, self._signal_t, self._killed = EpisodeStage.IDLE, None, None, False
-        self._unsure = None
+        self.stage, self._killed = EpisodeStage.IDLE, False
+        self._request = self._signal_t = self._unsure = None
 
     def signalling(self, t: float, event: Signalling) -> None:
         self._unsure = event
@@ -101,7 +96,7 @@ class Episode:
     def signalled(self, t: float, event: Signalled) -> list[Action]:
         announced, self._unsure = self._unsure is not None, None
         if event.dry_run:
-            self._close(t)
+            self.start_cooldown(t)
             return []
         if event.error:
             return self._failed(t, event, announced)
@@ -122,7 +117,7 @@ class Episode:
         if self.stage is EpisodeStage.ASKED and self._tries >= TRIES:
             return self._escalate(t, "SIGTERM", f"{event.signal} could not be sent: {event.error}")
         if self.stage is EpisodeStage.ESCALATED:
-            self._close(t)
+            self.start_cooldown(t)
             text = f"{event.signal} could not be sent ({event.error}): nothing more can be done from here"
             return [Notice(t, "failed", text, {"signal": event.signal, "error": event.error})]
         self._retry_t = t + RETRY_SECONDS
@@ -163,11 +158,9 @@ class Episode:
         """What may never have been sent is no reason for a stronger signal, and what it was decided on may be past."""
         if self._unsure is None:
             return self._escalate(t, "SIGTERM", reason)
-        text = (
-            f"{reason}, and {self._unsure.signal_or_hook} may not have been sent: whether to interrupt is decided anew"
-        )
+        text = f"{reason}, and {self._unsure.signal_or_hook} may not have been sent"
         self._reset()
-        return [Notice(t, "note", text)]
+        return [Notice(t, "note", f"{text}: whether to interrupt is decided anew")]
 
     def _after_sigterm(self, t: float, waited: float) -> list[Action]:
         late = waited > self._policy.kill_after_seconds
@@ -190,6 +183,6 @@ class Episode:
 
     def _give_up(self, t: float, text: str) -> list[Action]:
         cooldown = self._policy.cooldown_seconds
-        self._close(t)
+        self.start_cooldown(t)
         text = f"{text}; no other interrupt for {format_duration(cooldown)}"
         return [Notice(t, "continued", text, {"cooldown_s": cooldown})]

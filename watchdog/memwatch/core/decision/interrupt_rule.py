@@ -50,21 +50,15 @@ class WatchedResource(Protocol):
     first_t: float  # ... and when that was
 
     @property
-    def limit_used_bytes(self) -> int:
-        """What is gone of the limit, by anybody."""
-
+    def limit_used_bytes(self) -> int: ...  # what is gone of the limit, by anybody
     @property
     def burst(self) -> BurstDetector: ...
     @property
     def ramp(self) -> RampDetector: ...
     @property
-    def fastest(self) -> float:
-        """How fast the headroom has recently shrunk, at most."""
-
+    def fastest(self) -> float: ...  # how fast the headroom has recently shrunk, at most
     @property
-    def p_never(self) -> float:
-        """The probability that the limit is never reached."""
-
+    def p_never(self) -> float: ...  # the probability that the limit is never reached
     @property
     def measured_checkpoint_bytes(self) -> int: ...
     @property

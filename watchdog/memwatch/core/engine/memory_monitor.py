@@ -290,7 +290,7 @@ class ResourceMonitor:
             request = Interrupt(t, decision.usage.resource, reason, emergency=decision.kind == "emergency")
             self._emit_all(self._episode.begin(request))
         else:
-            self._episode.skip(t)
+            self._episode.start_cooldown(t)
             self._emit(notices.no_interrupt(t, self._ledger, resource, reason, evidence))
         return True
 

@@ -198,17 +198,21 @@ class Forecaster(GrowthEvidence):
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
-        last, ends, forecast = self._last_place(last_generation), None, None
+        last, ends, forecast, far_below = self._last_place(last_generation), None, None, math.inf
         if limit is not None:
-            passed = max(t, self._t) - self._t
+            far_below, passed = limit - save_bytes - self._far_bytes(course), max(t, self._t) - self._t
             ends = self._ends(
-                passed, course, limit, save_bytes=save_bytes, others_deviation=others_deviation, last_place=last
+                passed, course, limit, far_below=far_below, others_deviation=others_deviation, last_place=last
             )
             forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
-        self._renew_by(forecast)
+        if forecast is not None and forecast.eta_low_seconds is not None:  # the nearer the end, the sooner a new fit
+            wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
+            self._course_until = min(self._course_until, self._course_t + wait)
         verdict, trend = self._judgement(course, limit)
-        return Outlook(verdict, trend, forecast, ends, *self._validity(course, limit, save_bytes), growth=self)
+        until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
+        below = min(far_below, math.nextafter(self._still_high, math.inf))
+        return Outlook(verdict, trend, forecast, ends, until, below, growth=self)
 
     @property
     def _fit(self) -> TrendFit | None:
@@ -263,12 +267,6 @@ class Forecaster(GrowthEvidence):
         if rhythm is None:
             return None, fit_by_time(own, self._run, gauges)
         return rhythm, fit_by_generation(own, rhythm, t, gauges, prior=self._prior)
-
-    def _renew_by(self, forecast: Forecast | None) -> None:
-        """The nearer the end, the sooner the course is looked at again."""
-        if forecast is not None and forecast.eta_low_seconds is not None:
-            wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
-            self._course_until = min(self._course_until, self._course_t + wait)
 
     @property
     def _is_settled(self) -> bool:
@@ -332,11 +330,14 @@ class Forecaster(GrowthEvidence):
         course: FittedModel,
         limit: float,
         *,
-        save_bytes: float,
+        far_below: float,
         others_deviation: float,
         last_place: float,
     ) -> TimeToLimit | None:
-        """When the limit may be met, `passed` seconds after the last sample; None before enough was seen."""
+        """When the limit may be met, `passed` seconds after the last sample; None before enough was seen.
+
+        The limit is far away while less than `far_below` bytes are in use.
+        """
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
         beat = self._cycle
@@ -348,7 +349,7 @@ class Forecaster(GrowthEvidence):
             peak = course.periodic_peak
             timing = UncertainSchedule(calendar, blur=peak.error if peak is not None else 0.0)
         step, near, safe = course.period * calendar.generation_seconds, None, 0.0
-        if self._used < limit - save_bytes - self._far_bytes(course):  # the next minutes need no model of their own
+        if self._used < far_below:  # the next minutes need no model of their own
             safe = step
         elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
             near = self._near(course, calendar, limit, others_deviation)
@@ -368,12 +369,6 @@ class Forecaster(GrowthEvidence):
         """More headroom than this is more than memory may use within a generation."""
         reach = max(self.range_bytes, course.profile.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
-
-    def _validity(self, course: FittedModel, limit: float | None, save_bytes: float) -> tuple[float, float]:
-        """Until when, and below how many bytes, this model is the one to go by and the limit is far away."""
-        until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
-        far = math.inf if limit is None else limit - save_bytes - self._far_bytes(course)
-        return until, min(far, math.nextafter(self._still_high, math.inf))
 
     def _near(
         self, course: FittedModel, calendar: GenerationSchedule, limit: float, others_deviation: float
@@ -416,9 +411,9 @@ class Forecaster(GrowthEvidence):
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
-        met, calendar = ends.quantiles(), ends.timing.calendar
-        places = [met.middle, met.low, met.high]
-        seconds = [calendar.seconds_until(x) for x in places]
+        low_x, middle_x, high_x = ends.quantiles()
+        places = [middle_x, low_x, high_x]
+        seconds = [ends.timing.calendar.seconds_until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)
         if rhythm is None:
             return Forecast(eta, low, high)

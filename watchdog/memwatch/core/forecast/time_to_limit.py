@@ -33,7 +33,10 @@ MAX_EXPONENT = 50.0  # scales: beyond it there is no chance
 
 @dataclass(frozen=True, slots=True)
 class ShortHorizonModel:
-    """Memory where it is now, above or below its course, and how generations (or blocks of time) usually go."""
+    """Memory where it is now, above or below its course, and how generations (or blocks of time) usually go.
+
+    It answers for the next minutes what `TimeToLimitProtocol` asks.
+    """
 
     room: float  # bytes from the course's line to the limit
     residual: float  # bytes by which memory is now above the line, or below
@@ -50,11 +53,9 @@ class ShortHorizonModel:
     rises: ExcursionDistribution | None = None  # from where it is; of a run without markers
 
     def p_exceed(self, seconds: float) -> float:
-        """Probability that the limit is met within so many seconds."""
         return self.p_checkpoint_fails(0.0, CheckpointCost(seconds))
 
     def p_checkpoint_fails(self, wait: float, need: CheckpointCost) -> float:
-        """Probability that what is needed is not to be had any more after so many seconds, then or later."""
         by_peak = self._peak_odds(wait + need.seconds)
         return 1.0 - (1.0 - self._usual_odds(wait, need)) * (1.0 - by_peak)
 
@@ -77,10 +78,6 @@ class ShortHorizonModel:
         return max(met, min(full, self._rise_odds(wait, self.headroom - need.bytes)))
 
     def usual_headroom(self, seconds: float) -> float:
-        """Bytes that are left where memory is as high as ever in this part of a generation, and so many seconds on.
-
-        Infinite where parts are not known.
-        """
         size = len(self.profile.slot_maxima)
         if size == 1:
             return math.inf
@@ -181,22 +178,13 @@ class UncertainSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class TimeToLimitQuantiles:
-    """The place in the course at which the limit is met, with the bounds of 90 %; infinity for never."""
-
-    low: float
-    middle: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class TimeToLimitDistribution:
     """Every place at which the limit may be met, with its probability, earliest first."""
 
     limit: float  # bytes
     places: tuple[tuple[float, float], ...]
     p_never: float  # probability that it is not met at all
-    usual: TimeToLimitQuantiles  # the quantiles of 5, 50 and 95 %
+    usual: tuple[float, ...]  # the places that are the quantiles of 5, 50 and 95 %; infinity for never
 
     def is_passed(self, x: float) -> bool:
         """The course has gone beyond the earliest of them."""
@@ -215,9 +203,9 @@ class TimeToLimit:
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
 
-    def quantiles(self) -> TimeToLimitQuantiles:
-        now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
-        return TimeToLimitQuantiles(max(now_x, usual.low), max(now_x, usual.middle), max(now_x, usual.high))
+    def quantiles(self) -> tuple[float, ...]:
+        """The places in the course by which the limit is met with 5, 50 and 95 %; infinity for never."""
+        return tuple([max(self.timing.calendar.now_x, place) for place in self.outcomes.usual])
 
     @property
     def p_never(self) -> float:
@@ -257,7 +245,6 @@ class TimeToLimit:
 
 
 def time_to_limit_distribution(course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
-    """When the course meets `limit` bytes, from the calendar's place on."""
     return distribution_of(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
 
 
@@ -269,10 +256,8 @@ def distribution_of(
     total = sum(weight for _, weight in ordered)
     places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
     blurred = timing.blurred(places)
-    low, middle, high = (_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95))
-    return TimeToLimitDistribution(
-        limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), TimeToLimitQuantiles(low, middle, high)
-    )
+    usual = tuple([_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95)])
+    return TimeToLimitDistribution(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), usual)
 
 
 def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
