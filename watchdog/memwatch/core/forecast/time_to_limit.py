@@ -153,6 +153,7 @@ MORE = 0.3  # of the unrest: so much higher than any before may the first high b
 FARTHEST_OFF = 5.0  # standard errors: what is farther off does not count
 TIME_ERROR = 0.025  # of the time ahead: standard error, at the least
 LEAST_ERROR = 1e-6  # of a place
+ROOT_TWO = math.sqrt(2.0)
 QUANTILE_TOLERANCE = 1e-3  # of the time ahead: so exactly is a quantile found
 
 _Blurred = tuple[float, float, float]  # a place, its probability, its standard error
@@ -341,7 +342,7 @@ def _met_by(x: float, places: Sequence[_Blurred]) -> float:
         off = (x - place) / error
         if off <= -FARTHEST_OFF:  # and all later places are farther off: an error is less than in proportion
             break
-        met += odds * 0.5 * math.erfc(-off / math.sqrt(2.0))
+        met += odds * 0.5 * math.erfc(-off / ROOT_TWO)
     return met
 
 
