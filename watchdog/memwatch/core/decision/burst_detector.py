@@ -145,7 +145,6 @@ class BurstDetector:
         return known is not None and headroom_bytes > known - climb
 
     def is_exhausting(self, headroom_bytes: int, limit_bytes: int) -> bool:
-        """Nothing is left to wait for: the limit is met within seconds."""
         rate = self.rate(headroom_bytes)
         return rate > 0 and headroom_bytes < max(EXHAUSTED_SHARE * limit_bytes, rate * REACTION_SECONDS)
 

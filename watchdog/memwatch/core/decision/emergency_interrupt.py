@@ -66,7 +66,6 @@ class EmergencyDetector:
         self.next_sample_seconds = None
 
     def safe_below_bytes(self, usage: Usage) -> float:
-        """Bytes in use below which no growth is an emergency."""
         limit = usage.limit
         if limit is None:
             return math.inf

@@ -1,6 +1,6 @@
 """Samples and generation starts of one resource -> verdict, trend, and the time to its limit with an interval.
 
-A level a generation (or, without markers, a level a block of time) is extrapolated by the models of `trend`; what a
+A level a generation (or, without markers, a level a block of time) is extrapolated by `piecewise_trend`; what a
 generation does above its level (its shape, and peaks every few generations) is put on top before the limit is met.
 """
 
@@ -77,8 +77,8 @@ class Forecaster(GrowthEvidence):
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Samples in order, seconds and bytes; those from before the last are ignored."""
-        if times and not self._t <= times[0] < math.inf:
-            first = next((i for i, t in enumerate(times) if self._t <= t < math.inf), len(times))
+        if times and not (times[0] >= self._t and math.isfinite(times[0])):
+            first = next((i for i, t in enumerate(times) if t >= self._t and math.isfinite(t)), len(times))
             times, used = times[first:], used[first:]
         if not times:
             return
@@ -227,7 +227,6 @@ class Forecaster(GrowthEvidence):
         return self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
 
     def _current_course(self) -> FittedModel:
-        """The course, fitted anew when it is stale."""
         rhythm = self._marked()
         lost = self._cycle is not None and not self._cycle.goes_on(self._t)
         course, stale = self._model, self._t >= self._course_until or self._used > self._still_high

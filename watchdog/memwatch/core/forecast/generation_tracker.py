@@ -284,7 +284,11 @@ class SawtoothDetector:
                 falling = True
                 top = now
                 self._tell(times[told:i], used[told:i])
-                self._begin(times[i])
+                if self._rhythm is None:
+                    self._rhythm = GenerationTracker(0.0, times[i], None)
+                else:
+                    self._count += 1
+                    self._rhythm.begin_generation(times[i], float(self._count))
                 told = i
             last = now
         self._last, self._top, self._falling, self._unrest, self._seen = last, top, falling, unrest, seen
@@ -293,13 +297,6 @@ class SawtoothDetector:
     def _tell(self, times: Sequence[float], used: Sequence[float]) -> None:
         if self._rhythm is not None:
             self._rhythm.add_samples(times, used)
-
-    def _begin(self, t: float) -> None:
-        if self._rhythm is None:
-            self._rhythm = GenerationTracker(0.0, t, None)
-        else:
-            self._count += 1
-            self._rhythm.begin_generation(t, float(self._count))
 
     def cycle(self, t: float) -> GenerationTracker | None:
         """The teeth as generations, if they come regularly."""
