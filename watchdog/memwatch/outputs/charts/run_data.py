@@ -1,4 +1,4 @@
-"""The data of a run that charts show: samples, phases, markers, notices, and the state at its end.
+"""The data that charts show: samples, phases, markers, notices and the last state of a run, and the range to show.
 
 Everything is a sample of the run or a field of a notice; nothing is estimated a second time. Times are seconds since
 the first event.
@@ -12,11 +12,14 @@ from typing import Any
 
 from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, SampleBatch, Sampled
 from memwatch.core.measurements import HOST
-from memwatch.core.snapshot import Snapshot
+from memwatch.core.snapshot import ResourceView, Snapshot
 
 FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # other notices repeat the latest of these
 # A GPU is left out if its memory changes by less than this share of its limit and no notice is about it (chosen).
 MOVES = 0.02
+AHEAD_MOST = 2.5  # a forecast farther ahead than this multiple of the watched time is not shown (chosen)
+AHEAD_ELSE = 1.0  # multiple of the watched time that is shown ahead instead (chosen)
+MAX_LIMIT_TO_PEAK_RATIO = 8.0  # a limit above this multiple of the peak is shown only if it is in sight (chosen)
 
 Point = tuple[float, float]
 
@@ -180,3 +183,25 @@ class RunDataBuilder:
         shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.moves}
         ordered = sorted((shown or self._memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
         return RunData(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)
+
+
+# --- the chart of a running watch ------------------------------------------------------------------------------------
+
+
+def visible_limit_bytes(view: ResourceView) -> int | None:
+    """Bytes in use at which the limit is reached; None if that is unknown, or too far above to be shown."""
+    limit = view.usage.limit
+    if limit is None:
+        return None
+    is_in_sight = view.forecast is not None and view.forecast.eta_seconds is not None
+    end = view.usage.used_bytes + limit.headroom_bytes  # headroom counts what others use of the limit, too
+    return end if is_in_sight or end < MAX_LIMIT_TO_PEAK_RATIO * view.peak_bytes else None
+
+
+def chart_end_t(view: ResourceView, began: float, now: float) -> float:
+    """The right end of the chart: as far ahead as the forecast goes, unless that is too far."""
+    forecast = view.forecast
+    etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
+    ahead = max((eta for eta in etas if eta is not None), default=0.0)
+    watched = now - began
+    return now + (1.02 * ahead if ahead <= AHEAD_MOST * watched else AHEAD_ELSE * watched)

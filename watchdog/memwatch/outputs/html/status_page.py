@@ -11,6 +11,7 @@ from memwatch.core.measurements import Usage
 from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import resource_title
+from memwatch.outputs.charts.run_data import chart_end_t, visible_limit_bytes
 from memwatch.outputs.charts.svg_axes_and_marks import (
     Band,
     ChartAxis,
@@ -24,7 +25,6 @@ from memwatch.outputs.charts.svg_axes_and_marks import (
     step_corners,
 )
 from memwatch.outputs.charts.svg_chart import Boundaries, Label, Panel
-from memwatch.outputs.charts.visible_range import chart_end_t, visible_limit_bytes
 from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text.formatting import ROUTINE_EVENTS, format_gauge_value, format_progress, format_verdict

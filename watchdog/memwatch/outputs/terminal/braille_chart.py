@@ -10,7 +10,7 @@ from itertools import groupby, zip_longest
 
 from memwatch.core.snapshot import ResourceView, TimelineStep
 from memwatch.core.text_and_units import format_bytes, format_duration
-from memwatch.outputs.charts.visible_range import chart_end_t, visible_limit_bytes
+from memwatch.outputs.charts.run_data import chart_end_t, visible_limit_bytes
 from memwatch.outputs.text.formatting import format_index
 
 ROOM_ABOVE = 1.06  # the y axis ends at this multiple of the highest value (chosen)
