@@ -20,8 +20,7 @@ from memwatch.outputs.html import report_page as pages
 from memwatch.outputs.html import run_comparison
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.text import generations_csv
-from memwatch.outputs.text.exit_summary import render_summary
+from memwatch.outputs.text.exit_summary import generations_csv, render_summary
 from memwatch.system.json_and_yaml import to_shown_json
 from support.recorded import Recording, record
 
@@ -133,7 +132,7 @@ def _read(path: Path) -> None:
         found = load_and_replay_run.load_run(path, run, config, ProgressBar("", io.StringIO()))
         for text in (
             render_summary(found.end, found.is_running),
-            generations_csv.generations_csv(found.end),
+            generations_csv(found.end),
             history_commands.report_json(found),
         ):
             assert isinstance(text, str)

@@ -21,8 +21,7 @@ from memwatch.history import csv_trace, stored_runs
 from memwatch.outputs.html import report_page, run_comparison
 from memwatch.outputs.status_json import jsonable, snapshot_to_dict
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.text import generations_csv
-from memwatch.outputs.text.exit_summary import render_summary
+from memwatch.outputs.text.exit_summary import generations_csv, render_summary
 from memwatch.system import json_and_yaml, private_files
 
 FORMAT_BY_SUFFIX = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}
@@ -65,7 +64,7 @@ def _format(flags: Mapping[str, Any], config: Config, output: Path | None) -> st
 
 def _render(loaded: LoadedRun, format: str) -> str:
     if format == "csv":
-        return generations_csv.generations_csv(loaded.end)
+        return generations_csv(loaded.end)
     if format == "text":
         return render_summary(loaded.end, loaded.is_running)
     return report_json(loaded) if format == "json" else report_html(loaded)

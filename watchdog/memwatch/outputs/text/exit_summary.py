@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
@@ -20,6 +21,8 @@ from memwatch.outputs.text.formatting import (
 MAX_SUMMARY_ROWS = 30
 SUMMARY_PHASE_COLUMNS = 3  # phases that have a column: those in which memory changed most
 HEAD_ROWS = 10  # rows kept from the beginning of a longer table
+_BYTES = ("start_bytes", "end_bytes", "delta_bytes", "peak_bytes")
+CSV_COLUMNS = ("resource", "attempt", "generation", "start_t", "end_t", *_BYTES)
 
 
 def render_summary(snapshot: Snapshot, lives: bool = True) -> str:
@@ -113,3 +116,19 @@ def _end(snapshot: Snapshot, lives: bool) -> Iterator[str]:
     yield printable(snapshot.sentence, 300)
     for line in end.evidence[:6]:
         yield f"  evidence: {printable(line, 200)}"
+
+
+def generations_csv(end: Snapshot) -> str:
+    """Returns a row for each generation of each resource, with the growth in each phase; unknown is empty."""
+    import csv  # the daemon, which prints the summary, does not need it
+
+    rows = [(view.usage.resource, row) for view in end.resources for row in view.generations]
+    phases = list(dict.fromkeys(part.phase for _, row in rows for part in row.phases))
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow([*CSV_COLUMNS, *(f"phase:{phase}" for phase in phases)])
+    for resource, row in rows:
+        figures = (getattr(row, name) for name in _BYTES)
+        deltas = (phase_delta(row, phase) for phase in phases)
+        table.writerow([resource, row.attempt, row.index, row.start_t, row.end_t, *figures, *deltas])
+    return file.getvalue()
