@@ -18,7 +18,7 @@ from memwatch.config.settings import Config
 from memwatch.core.events import Attached
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
-from memwatch.outputs.charts.panels_by_generation import (
+from memwatch.outputs.charts.panels import (
     growing_types,
     memory_by_generation_panel,
     phases_panel,

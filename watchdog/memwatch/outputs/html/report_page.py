@@ -10,8 +10,7 @@ from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration, without_main_module
-from memwatch.outputs.charts import panels_by_generation
-from memwatch.outputs.charts.panels import run_panels
+from memwatch.outputs.charts.panels import generation_panels, growing_types, run_panels
 from memwatch.outputs.charts.run_data import RunData, TimedNotice
 from memwatch.outputs.html import html_document
 from memwatch.outputs.html.html_document import Markup
@@ -39,7 +38,7 @@ def render_report(story: RunData, ending: Sequence[str], run_id: str, local_time
         html_document.section("Memory over time", *map(html_document.chart_svg, run_panels(story))),
         html_document.section(
             "Generation by generation",
-            *map(html_document.chart_svg, panels_by_generation.generation_panels(story)),
+            *map(html_document.chart_svg, generation_panels(story)),
             *_generations(story),
         ),
         html_document.section("What it holds", *_holdings(story, known)),
@@ -155,8 +154,8 @@ def _holdings(story: RunData, known: Diagnosis | None) -> Iterator[Markup]:
 
 
 def _types(story: RunData) -> Markup:
-    sizes = panels_by_generation.growing_types(story, lambda one: one.bytes, MAX_HEAP_TABLE_ROWS)
-    counts = panels_by_generation.growing_types(story, lambda one: one.count, 1_000_000)
+    sizes = growing_types(story, lambda one: one.bytes, MAX_HEAP_TABLE_ROWS)
+    counts = growing_types(story, lambda one: one.count, 1_000_000)
     rows = [
         [
             without_main_module(name),
