@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
+from operator import attrgetter
 from statistics import median, quantiles
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from memwatch.core.examination import TypeCount
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import GenerationRow, ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
-from memwatch.outputs.charts.run_data import FORECAST_EVENTS, MemorySeries, RunData, TimedNotice
+from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, TimedNotice
 from memwatch.outputs.charts.svg_axes_and_marks import (
     MOST_DOTS,
     AreaMark,
@@ -26,7 +27,6 @@ from memwatch.outputs.charts.svg_axes_and_marks import (
     PolygonMark,
     Rules,
     Spans,
-    Ticker,
     byte_ticks,
     count_ticks,
     duration_ticks,
@@ -43,7 +43,7 @@ OFF_SCALE = 4.0  # a limit above this multiple of the peak is not drawn: it woul
 GAP_STEPS, GAP_SHARE = 10.0, 0.01
 HALF_BAR = 0.36  # half of a bar's width in generations; chosen, it leaves a gap between bars
 MOST_LABELS = 4  # labels of one kind in a panel; more would cover the lines
-KINDS = {
+INTERRUPT_REASONS = {
     "boundary": "no room for another",
     "time": "last moment for a checkpoint",
     "saved": "just after a checkpoint",
@@ -51,81 +51,87 @@ KINDS = {
 }
 
 
-def run_panels(story: RunData) -> list[Panel]:
+def run_panels(run: RunData) -> list[Panel]:
     """Returns the panels of each resource, from top to bottom."""
     return [
         panel
-        for resource in story.memory
-        for panel in (memory_panel(story, resource), forecast_panel(story, resource), growth_panel(story, resource))
+        for resource in run.memory
+        for panel in (memory_panel(run, resource), forecast_panel(run, resource), growth_panel(run, resource))
         if panel is not None
     ]
 
 
-def memory_panel(story: RunData, resource: str) -> Panel:
+def memory_panel(run: RunData, resource: str) -> Panel:
     """Memory and its limit against time; verdicts along the bottom, generations along the top, phases shaded."""
-    memory = story.memory[resource]
-    levels = [limit for _, limit in memory.limits if limit is not None and limit <= OFF_SCALE * memory.peak]
-    y = ChartAxis.over(0.0, 1.1 * max([memory.peak, *levels]), byte_ticks)
-    phases = _phases(story)
-    runs = [piece for run in memory.runs for piece in _unbroken(run, story.end_t)]
+    memory = run.memory[resource]
+    limits = [limit for _, limit in memory.limits if limit is not None and limit <= OFF_SCALE * memory.peak]
+    y = ChartAxis.over(0.0, 1.1 * max([memory.peak, *limits]), byte_ticks)
+    phases = _phases(run)
+    lines = [line for samples in memory.by_process for line in _split_at_gaps(samples, run.end_t)]
     return Panel(
         title=resource_title(resource, "memory"),
-        x=_time(story),
+        x=_time_axis(run),
         y=y,
         height=330,
         marks=[
             phases,
-            *(AreaMark(run, "memory wash") for run in runs if not phases.spans),
-            *(LineMark(piece, "limit dashed") for piece in _levels(memory, story.end_t)),
-            *_event_rules(story, resource),
-            *(LineMark(run, "memory") for run in runs),
-            Dots([(*run[0], "") for run in runs if len(run) == 1], "memory"),
+            *(AreaMark(line, "memory wash") for line in lines if not phases.spans),
+            *(
+                LineMark(step_corners(steps, until), "limit dashed")
+                for steps, until in _known_runs(memory.limits, run.end_t)
+            ),
+            *_event_rules(run, resource),
+            *(LineMark(line, "memory") for line in lines),
+            Dots([(*line[0], "") for line in lines if len(line) == 1], "memory"),
             Dots(
                 [(t, used, f"limit met {format_elapsed(t)}") for t, used in memory.limit_reached], "limit", radius=5.0
             ),
         ],
         labels=[
             *(
-                Label(one.t, None, _decision(one, story.end.unit))
-                for one in story.first_interrupts(resource)[:MOST_LABELS]
+                Label(one.t, None, _interrupt_lines(one, run.end.unit))
+                for one in run.first_interrupts(resource)[:MOST_LABELS]
             ),
             *(Label(t, used, ("limit met",), "limit") for t, used in memory.limit_reached[:MOST_LABELS]),
-            *_limit_labels(memory, y),
-            *(Label(t, None, ("restart",), "muted") for t in story.restarts[:MOST_LABELS]),
+            *(_limit_label(t, limit, y.high) for t, limit in memory.limits[:MOST_LABELS] if limit is not None),
+            *(Label(t, None, ("restart",), "muted") for t in run.restarts[:MOST_LABELS]),
         ],
         legend=[("line memory", "memory used")],
-        boundaries=Boundaries(story.markers, printable(story.end.unit, 12)) if story.markers else None,
-        ribbon=Ribbon(_verdicts(story, resource), "verdict"),
+        boundaries=Boundaries(run.markers, printable(run.end.unit, 12)) if run.markers else None,
+        ribbon=Ribbon(_verdicts(run, resource), "verdict"),
     )
 
 
-def forecast_panel(story: RunData, resource: str) -> Panel | None:
+def forecast_panel(run: RunData, resource: str) -> Panel | None:
     """When the limit was expected to be reached, as forecast at each time; None if there was no such forecast."""
-    runs = list(_forecasts(story, resource))
-    if not runs:
+    notices = run.notices_of(resource, *FORECAST_EVENTS)
+    known = _known_runs([(one.t, None if one["eta_s"] is None else one) for one in notices], run.end_t)
+    forecasts = [([_absolute_forecast(one) for _, one in made], until) for made, until in known]
+    if not forecasts:
         return None
-    met = story.memory[resource].limit_reached
-    top = _reach([row[1] for run, _ in runs for row in run], story.end_t, met[-1][0] if met else 0.0)
-    now = min(story.end_t, top)
-    said = [(one.t, one.t + one["eta_s"], _spoken(one)) for one in _with(story, resource, "eta_s")]
-    truths = [(story.process_start_t(t), t) for t, _ in met]
+    reached = [t for t, _ in run.memory[resource].limit_reached]
+    middles = [middle for rows, _ in forecasts for _, middle, *_ in rows]
+    top = _forecast_top(middles, run.end_t, max(reached, default=0.0))
+    now = min(run.end_t, top)
+    dots = [(one.t, one.t + one["eta_s"], _words(one)) for one in notices if one["eta_s"] is not None]
+    truths = [(run.process_start_t(t), t) for t in reached]
     return Panel(
         title=resource_title(resource, "when the limit will be met, as forecast at each time"),
-        x=_time(story),
+        x=_time_axis(run),
         y=ChartAxis.over(0.0, top, duration_ticks),
         height=260,
         marks=[
-            PolygonMark([(0.0, 0.0), (now, now), (story.end_t, now), (story.end_t, 0.0)], "muted wash"),
-            *(Band([(t, low, high) for t, _, low, high in run], until, "forecast faint") for run, until in runs),
+            PolygonMark([(0.0, 0.0), (now, now), (run.end_t, now), (run.end_t, 0.0)], "muted wash"),
+            *(Band([(t, low, high) for t, _, low, high in rows], until, "forecast faint") for rows, until in forecasts),
             LineMark([(0.0, 0.0), (now, now)], "muted thin"),
-            *_event_rules(story, resource),
+            *_event_rules(run, resource),
             *(LineMark([(start, t), (t, t)], "limit dashed") for start, t in truths),
             *(
-                LineMark(step_corners([(t, middle) for t, middle, _, _ in run], until), "forecast")
-                for run, until in runs
+                LineMark(step_corners([(t, middle) for t, middle, *_ in rows], until), "forecast")
+                for rows, until in forecasts
             ),
-            Dots(said if len(said) <= MOST_DOTS else [], "forecast"),  # more would hide their line
-            Dots([(t, t, f"limit met {format_elapsed(t)}") for t, _ in met], "limit", radius=5.0),
+            Dots(dots if len(dots) <= MOST_DOTS else [], "forecast"),  # more would hide their line
+            Dots([(t, t, f"limit met {format_elapsed(t)}") for t in reached], "limit", radius=5.0),
         ],
         labels=[
             *(Label(start, t, (f"limit met {format_elapsed(t)}",), "limit") for start, t in truths[:MOST_LABELS]),
@@ -135,26 +141,25 @@ def forecast_panel(story: RunData, resource: str) -> Panel | None:
     )
 
 
-def growth_panel(story: RunData, resource: str) -> Panel | None:
+def growth_panel(run: RunData, resource: str) -> Panel | None:
     """Estimated growth per generation beside the growth of each generation; None without markers."""
-    said = _with(story, resource, "growth_per_gen")
-    if not said:
+    notices = run.notices_of(resource, *FORECAST_EVENTS)
+    estimates = [(one.t, one["growth_per_gen"]) for one in notices if one["growth_per_gen"] is not None]
+    if not estimates:
         return None
-    unit = printable(story.end.unit, 20)
-    rows = [one for one in story.notices_of(resource, "generation") if not one["partial"] and one["delta"] is not None]
-    grown = [(one.t, one["delta"], _spoken(one)) for one in rows]
-    estimates = [(one.t, one["growth_per_gen"]) for one in said]
-    low, high = _range([growth for _, growth in estimates], [growth for _, growth, _ in grown])
+    unit = printable(run.end.unit, 20)
+    ended = [one for one in run.notices_of(resource, "generation") if not one["partial"] and one["delta"] is not None]
+    low, high = _growth_range([growth for _, growth in estimates], [one["delta"] for one in ended])
     return Panel(
         title=resource_title(resource, f"growth per {unit}"),
-        x=_time(story),
+        x=_time_axis(run),
         y=ChartAxis.over(low, high, byte_ticks),
         height=150,
         marks=[
-            LineMark([(0.0, 0.0), (story.end_t, 0.0)], "muted thin"),
-            *_event_rules(story, resource),
-            Dots(grown, "memory"),
-            LineMark(step_corners(estimates, story.end_t), "forecast"),
+            LineMark([(0.0, 0.0), (run.end_t, 0.0)], "muted thin"),
+            *_event_rules(run, resource),
+            Dots([(one.t, one["delta"], _words(one)) for one in ended], "memory"),
+            LineMark(step_corners(estimates, run.end_t), "forecast"),
         ],
         legend=[("line forecast", "as estimated"), ("dot memory", f"in the {unit} that ended then")],
     )
@@ -163,9 +168,9 @@ def growth_panel(story: RunData, resource: str) -> Panel | None:
 # --- parts of panels ------------------------------------------------------------------------------------------------
 
 
-def _time(story: RunData) -> ChartAxis:
-    """The time axis, a little longer than the run, so that events at its end are not cut off."""
-    return ChartAxis.over(0.0, 1.015 * story.end_t, duration_ticks)
+def _time_axis(run: RunData) -> ChartAxis:
+    """A little longer than the run, so that events at its end are not cut off."""
+    return ChartAxis.over(0.0, 1.015 * run.end_t, duration_ticks)
 
 
 def format_elapsed(t: float) -> str:
@@ -178,137 +183,120 @@ def resource_title(resource: str, words: str) -> str:
     return words[0].upper() + words[1:] if resource == HOST else f"{resource}: {words}"
 
 
-def _spoken(said: TimedNotice) -> str:
-    return f"{format_elapsed(said.t)}: {said.notice.text}"
+def _words(one: TimedNotice) -> str:
+    """The notice as it shows under the pointer."""
+    return f"{format_elapsed(one.t)}: {one.notice.text}"
 
 
-def _with(story: RunData, resource: str, name: str) -> list[TimedNotice]:
-    """The notices with a forecast in which this field is known."""
-    return [one for one in story.notices_of(resource, *FORECAST_EVENTS) if one[name] is not None]
-
-
-def _event_rules(story: RunData, resource: str) -> list[Mark]:
+def _event_rules(run: RunData, resource: str) -> list[Mark]:
     """Vertical lines in every panel: restarts, and interrupts, of which the decisions are bold."""
-    decisions = [one.t for one in story.first_interrupts(resource)]
-    others = [one.t for one in story.notices_of(resource, "interrupt") if one.t not in decisions]
-    return [Rules(story.restarts, "dotted muted"), Rules(others, "thin ink"), Rules(decisions, "bold ink")]
+    decisions = [one.t for one in run.first_interrupts(resource)]
+    others = [one.t for one in run.notices_of(resource, "interrupt") if one.t not in decisions]
+    return [Rules(run.restarts, "dotted muted"), Rules(others, "thin ink"), Rules(decisions, "bold ink")]
 
 
-def _decision(said: TimedNotice, unit: str) -> tuple[str, ...]:
-    """Lines of a label: when, where, with how much room, and why. They stand within the chart, so they are short."""
+def _interrupt_lines(interrupt: TimedNotice, unit: str) -> tuple[str, ...]:
+    """When, where, with how much headroom, and why. The lines stand within the chart, so they are short."""
     word = printable(unit, 12)
-    where = "" if said["gen"] is None else f"in {word} {format_index(said['gen'])}"
-    room = "" if said["headroom"] is None else f"{format_bytes(said['headroom'])} left"
-    why = KINDS.get(said["kind"], str(said["kind"] or "")) + (f" {word}" if said["kind"] == "boundary" else "")
-    lines = (f"interrupt {format_elapsed(said.t)}", ", ".join(part for part in (where, room) if part), why)
-    return tuple(line for line in lines if line)
+    where = "" if interrupt["gen"] is None else f"in {word} {format_index(interrupt['gen'])}"
+    headroom = "" if interrupt["headroom"] is None else f"{format_bytes(interrupt['headroom'])} left"
+    kind = str(interrupt["kind"] or "")
+    why = INTERRUPT_REASONS.get(kind, kind) + (f" {word}" if kind == "boundary" else "")
+    lines = (f"interrupt {format_elapsed(interrupt.t)}", ", ".join(filter(None, (where, headroom))), why)
+    return tuple(filter(None, lines))
 
 
-def phase_tints(story: RunData) -> dict[str, str]:
+def phase_tints(run: RunData) -> dict[str, str]:
     """Assigns a colour to each of the phases that take the most time."""
     lasted: dict[str, float] = {}
-    for start, end, name in story.phases:
+    for start, end, name in run.phases:
         lasted[name] = lasted.get(name, 0.0) + end - start
     longest = sorted(lasted, key=lambda name: -lasted[name])[:TINTS]
     return {name: f"tint{i}" for i, name in enumerate(name for name in lasted if name in longest and lasted[name])}
 
 
-def _phases(story: RunData) -> Spans:
-    tints = phase_tints(story)
+def _phases(run: RunData) -> Spans:
+    tints = phase_tints(run)
     return Spans(
-        [(start, end, f"{tints[name]} tint") for start, end, name in story.phases if name in tints],
+        [(start, end, f"{tints[name]} tint") for start, end, name in run.phases if name in tints],
         [(f"fill {tint} tint", printable(name, 30)) for name, tint in tints.items()],
     )
 
 
-def _unbroken(run: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
-    """Yields the pieces of a run between which samples are missing for far longer than usual."""
-    gaps = [then[0] - before[0] for before, then in pairwise(run)]
+def _split_at_gaps(samples: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
+    """Yields the pieces between which samples are missing for far longer than usual."""
+    gaps = [then[0] - before[0] for before, then in pairwise(samples)]
     least = max(GAP_STEPS * median(gaps), GAP_SHARE * span) if gaps else 0.0
-    cuts = [0, *(i + 1 for i, gap in enumerate(gaps) if gap > least), len(run)]
-    return (run[start:end] for start, end in pairwise(cuts) if end > start)
+    cuts = [0, *(i + 1 for i, gap in enumerate(gaps) if gap > least), len(samples)]
+    return (samples[start:end] for start, end in pairwise(cuts) if end > start)
 
 
-def _levels(memory: MemorySeries, end_t: float) -> list[Sequence[Point]]:
-    """The steps of the limit, without the times at which it is unknown."""
-    known = _runs(memory.limits, end_t)
-    return [[corner for start, end, limit in run for corner in ((start, limit), (end, limit))] for run in known]
+def _limit_label(t: float, limit: int, top: float) -> Label:
+    beyond = ", far above" if limit > top else ""
+    return Label(t, min(limit, top), (f"limit {format_bytes(limit)}{beyond}",), "limit")
 
 
-def _limit_labels(memory: MemorySeries, y: ChartAxis) -> Iterator[Label]:
-    for t, limit in memory.limits[:MOST_LABELS]:
-        if limit is not None and limit <= y.high:
-            yield Label(t, limit, (f"limit {format_bytes(limit)}",), "limit")
-        elif limit is not None:
-            yield Label(t, y.high, (f"limit {format_bytes(limit)}, far above",), "limit")
+def _known_runs(
+    points: Sequence[tuple[float, T | None]], end_t: float
+) -> Iterator[tuple[list[tuple[float, T]], float]]:
+    """Yields runs of known values, each of which holds until the next, and when each run ended: None separates them."""
+    for is_known, group in groupby(hold_intervals(points, end_t), key=lambda interval: interval[2] is not None):
+        if is_known:
+            intervals = list(group)
+            yield [(start, value) for start, _, value in intervals if value is not None], intervals[-1][1]
 
 
-def _runs(points: Sequence[tuple[float, T | None]], end_t: float) -> list[list[tuple[float, float, T]]]:
-    """Runs of (from, to, value), where each value holds until the next; times at which it is None separate them."""
-    runs: list[list[tuple[float, float, T]]] = [[]]
-    for start, end, value in hold_intervals(points, end_t):
-        if value is not None:
-            runs[-1].append((start, end, value))
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
+def _absolute_forecast(one: TimedNotice) -> tuple[float, float, float, float]:
+    """When the forecast was made, and when it expects the limit to be reached: middle, early, late."""
+    middle, low, high = one["eta_s"], one["eta_lo_s"], one["eta_hi_s"]
+    return one.t, one.t + middle, one.t + (middle if low is None else low), math.inf if high is None else one.t + high
 
 
-def _forecasts(story: RunData, resource: str) -> Iterator[tuple[list[tuple[float, float, float, float]], float]]:
-    """Yields runs of forecasts (when made; when the limit is reached: middle, early, late), and when each run ended."""
-    said = story.notices_of(resource, *FORECAST_EVENTS)
-    for run in _runs([(one.t, None if one["eta_s"] is None else one) for one in said], story.end_t):
-        yield [(t, *_met(t, one)) for t, _, one in run], run[-1][1]
-
-
-def _met(t: float, said: TimedNotice) -> tuple[float, float, float]:
-    middle, low, high = said["eta_s"], said["eta_lo_s"], said["eta_hi_s"]
-    return t + middle, t + (middle if low is None else low), math.inf if high is None else t + high
-
-
-def _reach(middles: Sequence[float], end_t: float, met_t: float) -> float:
+def _forecast_top(middles: Sequence[float], end_t: float, reached_t: float) -> float:
     """How far ahead to show: when the limit was reached, and 90 % of the forecasts unless they make the rest flat."""
     most = quantiles(middles, n=10)[-1] if len(middles) > 1 else middles[0]
-    return max(1.25 * met_t, min(1.4 * most, 2.0 * met_t or 4.0 * end_t))
+    return max(1.25 * reached_t, min(1.4 * most, 2.0 * reached_t or 4.0 * end_t))
 
 
-def _range(estimates: Sequence[float], grown: Sequence[float]) -> tuple[float, float]:
+def _growth_range(estimates: Sequence[float], measured: Sequence[float]) -> tuple[float, float]:
     """The range of growth to show: every estimate, and the measured growth without its most extreme twentieths."""
-    inner = [quantiles(grown, n=20)[i] for i in (0, -1)] if len(grown) > 1 else list(grown)
+    inner = [quantiles(measured, n=20)[i] for i in (0, -1)] if len(measured) > 1 else list(measured)
     low, high = min([0.0, *estimates, *inner]), max([0.0, *estimates, *inner])
     return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
 
-def _verdicts(story: RunData, resource: str) -> list[tuple[float, float, str]]:
+def _verdicts(run: RunData, resource: str) -> list[tuple[float, float, str]]:
     """Returns (from, to, verdict), without repetitions."""
-    said = [(one.t, one["verdict"]) for one in _with(story, resource, "verdict")]
-    begins = [next(group) for _, group in groupby(said, key=lambda item: item[1])]
-    return hold_intervals(begins, story.end_t)
+    notices = run.notices_of(resource, *FORECAST_EVENTS)
+    verdicts = [(one.t, one["verdict"]) for one in notices if one["verdict"] is not None]
+    begins = [next(group) for _, group in groupby(verdicts, key=lambda item: item[1])]
+    return hold_intervals(begins, run.end_t)
 
 
-# --- by generation ---------------------------------------------------------------------------------------------------
+# --- by generation --------------------------------------------------------------------------------------------------
 
 
-def generation_panels(story: RunData) -> Iterator[Panel]:
+def generation_panels(run: RunData) -> Iterator[Panel]:
     """Yields the panels of each resource that has generations, then those of the Python types."""
-    for view in story.end.resources:
+    for view in run.end.resources:
         rows = latest_attempt_rows(view.generations)
-        if len(rows) > 1 and view.usage.resource in story.memory:
-            yield memory_by_generation_panel(story, view)
-            yield from phases_panel(story, view)
-    yield from types_panels(story)
+        if len(rows) > 1 and view.usage.resource in run.memory:
+            yield memory_by_generation_panel(run, view)
+            yield from phases_panel(run, view)
+    yield from types_panels(run)
 
 
-def memory_by_generation_panel(story: RunData, view: ResourceView) -> Panel:
-    rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
+def memory_by_generation_panel(run: RunData, view: ResourceView) -> Panel:
+    rows, unit = latest_attempt_rows(view.generations), printable(run.end.unit, 20)
     peaks = [(row.index, float(row.peak_bytes)) for row in rows]
+    ends = [(row.index, float(row.end_bytes)) for row in rows]
     top = max(level for _, level in peaks)
     limit = view.usage.limit
     marks: list[Mark] = [
         LineMark(peaks, "forecast dotted"),
         Dots([(x, y, f"peak in {unit} {format_index(x)}: {format_bytes(y)}") for x, y in peaks], "forecast"),
-        LineMark([(row.index, float(row.end_bytes)) for row in rows], "memory"),
-        Dots([(row.index, float(row.end_bytes), _generation_words(row, unit)) for row in rows], "memory"),
+        LineMark(ends, "memory"),
+        Dots([(*end, _generation_words(row, unit)) for end, row in zip(ends, rows, strict=True)], "memory"),
     ]
     legend = [("line memory", f"at the end of the {unit}"), ("line forecast dotted", "its peak")]
     if limit is not None and limit.bytes <= OFF_SCALE * top:
@@ -316,7 +304,7 @@ def memory_by_generation_panel(story: RunData, view: ResourceView) -> Panel:
         marks.append(LineMark([(rows[0].index - 1, limit.bytes), (rows[-1].index + 1, limit.bytes)], "limit dashed"))
         legend.append(("line limit dashed", f"limit {format_bytes(limit.bytes)}"))
     title = resource_title(view.usage.resource, f"memory by {unit}")
-    return Panel(title, _across(rows), ChartAxis.over(0.0, 1.1 * top, byte_ticks), 220, marks, legend=legend)
+    return Panel(title, _generation_axis(rows), ChartAxis.over(0.0, 1.1 * top, byte_ticks), 220, marks, legend=legend)
 
 
 def _generation_words(row: GenerationRow, unit: str) -> str:
@@ -325,15 +313,15 @@ def _generation_words(row: GenerationRow, unit: str) -> str:
     return f"{unit} {format_index(row.index)}: {format_bytes(row.end_bytes)}, {change} {took}"
 
 
-def _across(rows: Sequence[GenerationRow]) -> ChartAxis:
+def _generation_axis(rows: Sequence[GenerationRow]) -> ChartAxis:
     return ChartAxis.over(rows[0].index - 0.6, rows[-1].index + 0.6, count_ticks)
 
 
-def phases_panel(story: RunData, view: ResourceView) -> Iterator[Panel]:
+def phases_panel(run: RunData, view: ResourceView) -> Iterator[Panel]:
     """Yields a panel of how memory changed in each phase; memory that was released hangs below zero."""
-    rows, unit = latest_attempt_rows(view.generations), printable(story.end.unit, 20)
-    tints = phase_tints(story)
-    boxes: dict[str, list[tuple[float, float, float, float, str]]] = {name: [] for name in tints}
+    rows, unit = latest_attempt_rows(view.generations), printable(run.end.unit, 20)
+    tints = phase_tints(run)
+    bars: dict[str, list[tuple[float, float, float, float, str]]] = {name: [] for name in tints}
     low, high = 0.0, 0.0
     for row in rows:
         above, below = 0.0, 0.0
@@ -342,95 +330,71 @@ def phases_panel(story: RunData, view: ResourceView) -> Iterator[Panel]:
             words = f"{name} of {unit} {format_index(row.index)}: {format_bytes(delta, signed=True)}"
             start = above if delta > 0 else below
             left, right = row.index - HALF_BAR, row.index + HALF_BAR
-            boxes[name].append((left, right, min(start, start + delta), max(start, start + delta), words))
+            bars[name].append((left, right, min(start, start + delta), max(start, start + delta), words))
             above, below = (above + delta, below) if delta > 0 else (above, below + delta)
         low, high = min(low, below), max(high, above)
     if high > low:
         yield Panel(
             resource_title(view.usage.resource, f"change of memory by phase of each {unit}"),
-            _across(rows),
+            _generation_axis(rows),
             ChartAxis.over(1.05 * low, 1.05 * high, byte_ticks),
             200,
             [
-                *(Bars(boxes[name], tints[name]) for name in tints),
+                *(Bars(bars[name], tint) for name, tint in tints.items()),
                 LineMark([(rows[0].index - 1, 0.0), (rows[-1].index + 1, 0.0)], "muted thin"),
             ],
             legend=[(f"fill {tint}", printable(name, 30)) for name, tint in tints.items()],
         )
 
 
-def types_panels(story: RunData) -> Iterator[Panel]:
+def types_panels(run: RunData) -> Iterator[Panel]:
     """Yields panels of the bytes and counts of the types that grow, at each examination."""
-    for title, ticks, shown, figure in (
-        ("Memory of Python objects by type", byte_ticks, format_bytes, _bytes),
-        ("Python objects by type", count_ticks, "{:,.0f}".format, _count),
+    by_time, unit = _is_by_time(run), printable(run.end.unit, 20)
+    for title, ticks, shown, field in (
+        ("Memory of Python objects by type", byte_ticks, format_bytes, "bytes"),
+        ("Python objects by type", count_ticks, "{:,.0f}".format, "count"),
     ):
-        series = growing_types(story, figure)
-        if series:
-            yield _types_panel(story, title, ticks, shown, series)
-
-
-def _bytes(one: TypeCount) -> int | None:
-    return one.bytes
-
-
-def _count(one: TypeCount) -> int | None:
-    return one.count
+        series = growing_types(run, attrgetter(field))
+        if not series:
+            continue
+        xs = [x for points in series.values() for x, _ in points]
+        if by_time:
+            across, axis = "time", ChartAxis.over(min(xs), max(xs), duration_ticks)
+        else:
+            across, axis = unit, ChartAxis.over(min(xs) - 0.6, max(xs) + 0.6, count_ticks)
+        marks: list[Mark] = []
+        legend = []
+        for i, (type_name, points) in enumerate(series.items()):
+            name, style, dots = printable(without_main_module(type_name), 60), f"series{i}", []
+            for x, y in points:
+                where = f"after {format_duration(x)}" if by_time else f"{unit} {format_index(x)}"
+                dots.append((x, y, f"{name}, {where}: {shown(y)}"))
+            marks += [LineMark(points, style), Dots(dots, style)]
+            legend.append((f"line {style}", name))
+        top = max(y for points in series.values() for _, y in points)
+        yield Panel(f"{title}, by {across}", axis, ChartAxis.over(0.0, 1.1 * top, ticks), 220, marks, legend=legend)
 
 
 def growing_types(
-    story: RunData, figure: Callable[[TypeCount], int | None], most: int = SERIES
-) -> dict[str, list[tuple[float, float]]]:
+    run: RunData, figure: Callable[[TypeCount], int | None], most: int = SERIES
+) -> dict[str, list[Point]]:
     """Returns (generation or seconds, value) at each examination, of the types that grew the most."""
-    named: dict[str, list[tuple[float, float]]] = {}
-    for x, types in _examined(story):
-        for one in types:
-            value = figure(one)
+    by_time = _is_by_time(run)
+    series: dict[str, list[Point]] = {}
+    for t, one in run.examined:
+        census = one.found.census
+        if census is None or not census.complete:
+            continue
+        x = t if by_time else float(one.asked.generation or 0)
+        for counted in census.types:
+            value = figure(counted)
             if value is not None:
-                named.setdefault(one.type, []).append((x, float(value)))
-    rises = {name: rows[-1][1] - rows[0][1] for name, rows in named.items() if len(rows) > 1}
-    first = sorted((name for name in rises if rises[name] > 0), key=lambda name: -rises[name])[:most]
-    return {name: named[name] for name in first}
+                series.setdefault(counted.type, []).append((x, float(value)))
+    growth = {name: points[-1][1] - points[0][1] for name, points in series.items() if len(points) > 1}
+    largest = sorted((name for name in growth if growth[name] > 0), key=lambda name: -growth[name])[:most]
+    return {name: series[name] for name in largest}
 
 
-def _examined(story: RunData) -> Iterator[tuple[float, Sequence[TypeCount]]]:
-    timed = by_time(story)
-    for t, one in story.examined:
-        if one.found.census is not None and one.found.census.complete:
-            yield (t if timed else float(one.asked.generation or 0)), one.found.census.types
-
-
-def by_time(story: RunData) -> bool:
+def _is_by_time(run: RunData) -> bool:
     """Whether the x axis is time: without a generation, examinations differ in nothing else."""
-    return any(one.asked.generation is None for _, one in story.examined)
-
-
-def _types_panel(
-    story: RunData,
-    title: str,
-    ticks: Ticker,
-    shown: Callable[[float], str],
-    series: Mapping[str, list[tuple[float, float]]],
-) -> Panel:
-    xs = [x for rows in series.values() for x, _ in rows]
-    low, high = min(xs), max(xs)
-    top = max(y for rows in series.values() for _, y in rows)
-    names = [printable(without_main_module(name), 60) for name in series]
-    timed, unit = by_time(story), printable(story.end.unit, 20)
-    marks: list[Mark] = []
-    for i, (name, rows) in enumerate(zip(names, series.values(), strict=True)):
-        marks.append(LineMark(rows, f"series{i}"))
-        dots = []
-        for x, y in rows:
-            where = f"after {format_duration(x)}" if timed else f"{unit} {format_index(x)}"
-            dots.append((x, y, f"{name}, {where}: {shown(y)}"))
-        marks.append(Dots(dots, f"series{i}"))
-    across = ChartAxis.over(low, high, duration_ticks) if timed else ChartAxis.over(low - 0.6, high + 0.6, count_ticks)
-    return Panel(
-        f"{title}, by {'time' if timed else unit}",
-        across,
-        ChartAxis.over(0.0, 1.1 * top, ticks),
-        220,
-        marks,
-        legend=[(f"line series{i}", name) for i, name in enumerate(names)],
-    )
+    return any(one.asked.generation is None for _, one in run.examined)

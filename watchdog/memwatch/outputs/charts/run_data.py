@@ -6,6 +6,7 @@ the first event.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from memwatch.core.snapshot import ResourceView, Snapshot
 
 FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # other notices repeat the latest of these
 # A GPU is left out if its memory changes by less than this share of its limit and no notice is about it (chosen).
-MOVES = 0.02
+MOVING_SHARE = 0.02
 AHEAD_MOST = 2.5  # a forecast farther ahead than this multiple of the watched time is not shown (chosen)
 AHEAD_ELSE = 1.0  # multiple of the watched time that is shown ahead instead (chosen)
 MAX_LIMIT_TO_PEAK_RATIO = 8.0  # a limit above this multiple of the peak is shown only if it is in sight (chosen)
@@ -25,41 +26,40 @@ Point = tuple[float, float]
 
 
 class MemorySeries:
-    """The samples of one resource, process by process."""
+    """The samples of one resource."""
 
     def __init__(self) -> None:
-        self.runs: list[list[Point]] = []  # the samples of each process: t, bytes
+        self.by_process: list[list[Point]] = []  # the samples of each process: t, bytes
         self.limits: list[tuple[float, int | None]] = []  # each limit: since when, bytes
         self.limit_reached: list[Point] = []  # the first sample of each process at or above its limit
-        self._has_met = False  # whether this process has reached its limit
+        self._is_reached = False  # whether this process has reached its limit
 
-    def begin(self) -> None:
-        """Starts another process: its samples are not joined to those before."""
-        self.runs.append([])
-        self._has_met = False
+    def begin_process(self) -> None:
+        self.by_process.append([])
+        self._is_reached = False
 
     def add_samples(self, points: Sequence[Point], limit: int | None) -> None:
         """Adds consecutive samples (t, bytes) under the same limit."""
         if not self.limits or self.limits[-1][1] != limit:
             self.limits.append((points[0][0], limit))
-        if not self.runs:
-            self.begin()
-        self.runs[-1] += points
-        if limit is not None and not self._has_met:
-            met = next((point for point in points if point[1] >= limit), None)
-            if met is not None:
-                self._has_met = True
-                self.limit_reached.append(met)
+        if not self.by_process:
+            self.begin_process()
+        self.by_process[-1] += points
+        if limit is not None and not self._is_reached:
+            reached = next((point for point in points if point[1] >= limit), None)
+            if reached is not None:
+                self._is_reached = True
+                self.limit_reached.append(reached)
 
     @property
     def peak(self) -> float:
-        return max(used for run in self.runs for _, used in run)
+        return max(used for samples in self.by_process for _, used in samples)
 
     @property
-    def moves(self) -> bool:
+    def is_moving(self) -> bool:
         """Whether there is more to see than a flat line."""
-        whole = max([self.peak, *(limit for _, limit in self.limits if limit)])
-        return self.peak - min(used for run in self.runs for _, used in run) >= MOVES * whole
+        scale = max([self.peak, *(limit for _, limit in self.limits if limit)])
+        return self.peak - min(used for samples in self.by_process for _, used in samples) >= MOVING_SHARE * scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ class RunData:
 
 def build_run_data(events: Iterable[Event | SampleBatch], notices: Sequence[Notice], end: Snapshot) -> RunData:
     """Builds the data of a run from its events, all notices about them, and the state after the last."""
-    tape = RunDataBuilder()
+    builder = RunDataBuilder()
     for event in events:
-        tape.add_event(event)
-    return tape.build(notices, end)
+        builder.add_event(event)
+    return builder.build(notices, end)
 
 
 class RunDataBuilder:
@@ -134,55 +134,54 @@ class RunDataBuilder:
     def __init__(self) -> None:
         self._start: float | None = None
         self._now = 0.0
-        self._memory: dict[str, MemorySeries] = {}
+        self._memory: defaultdict[str, MemorySeries] = defaultdict(MemorySeries)
         self._phases: list[tuple[float, float, str]] = []
         self._examined: list[tuple[float, Diagnosed]] = []
-        self._open: int | None = None  # index of the phase that has not ended
+        self._is_in_phase = False  # whether the last of the phases has not ended
 
-    def add_event(self, told: Event | SampleBatch) -> None:
-        if isinstance(told, SampleBatch):
-            times = [self._pass(t) for t in told.times]
-            for pool in told.series:
-                self._at(pool.resource).add_samples(list(zip(times, pool.used, strict=True)), pool.limit_bytes)
+    def add_event(self, event: Event | SampleBatch) -> None:
+        if isinstance(event, SampleBatch):
+            times = [self._advance(t) for t in event.times]
+            for series in event.series:
+                self._memory[series.resource].add_samples(
+                    list(zip(times, series.used, strict=True)), series.limit_bytes
+                )
             return
-        now = self._pass(told.t)
-        if isinstance(told, Sampled):
-            for usage in told.sample.usages:
+        now = self._advance(event.t)
+        if isinstance(event, Sampled):
+            for usage in event.sample.usages:
                 limit = None if usage.limit is None else usage.limit.bytes
-                self._at(usage.resource).add_samples([(now, usage.used_bytes)], limit)
-        elif isinstance(told, Attached):
-            self._open = None
-            for known in self._memory.values():
-                known.begin()
-        elif isinstance(told, Diagnosed):
-            if told.found.census is not None:
-                self._examined.append((now, told))
-        elif isinstance(told, PhaseSeen):
-            self._open = len(self._phases) if told.at == "start" else None
-            if self._open is not None:
-                self._phases.append((now, now, told.phase))
+                self._memory[usage.resource].add_samples([(now, usage.used_bytes)], limit)
+        elif isinstance(event, Attached):
+            self._is_in_phase = False
+            for memory in self._memory.values():
+                memory.begin_process()
+        elif isinstance(event, Diagnosed):
+            if event.found.census is not None:
+                self._examined.append((now, event))
+        elif isinstance(event, PhaseSeen):
+            self._is_in_phase = event.at == "start"
+            if self._is_in_phase:
+                self._phases.append((now, now, event.phase))
 
-    def _pass(self, t: float) -> float:
+    def _advance(self, t: float) -> float:
         """Advances the time, in seconds since the first event; an open phase lasts until then."""
         self._start = t if self._start is None else self._start
         self._now = max(self._now, t - self._start)
-        if self._open is not None:
-            begun, _, phase = self._phases[self._open]
-            self._phases[self._open] = (begun, self._now, phase)
+        if self._is_in_phase:
+            begun, _, phase = self._phases[-1]
+            self._phases[-1] = (begun, self._now, phase)
         return self._now
-
-    def _at(self, resource: str) -> MemorySeries:
-        return self._memory.setdefault(resource, MemorySeries())
 
     def build(self, notices: Sequence[Notice], end: Snapshot) -> RunData:
         """Returns the data of the run, with the notices about it and the state at its end."""
         start = self._start or 0.0
-        said = tuple(TimedNotice(one.t - start, one) for one in notices)
-        acted = [one["resource"] for one in said if one.event in ("interrupt", "warn")]
-        first = next((one["resource"] for one in said if one.event == "interrupt"), HOST)
-        shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.moves}
+        timed = tuple(TimedNotice(one.t - start, one) for one in notices)
+        acted = [one["resource"] for one in timed if one.event in ("interrupt", "warn")]
+        first = next((one["resource"] for one in timed if one.event == "interrupt"), HOST)
+        shown = {name: one for name, one in self._memory.items() if name == HOST or name in acted or one.is_moving}
         ordered = sorted((shown or self._memory).items(), key=lambda item: (item[0] != first, item[0] != HOST, item[0]))
-        return RunData(dict(ordered), tuple(self._phases), said, tuple(self._examined), end, start, self._now)
+        return RunData(dict(ordered), tuple(self._phases), timed, tuple(self._examined), end, start, self._now)
 
 
 # --- the chart of a running watch ------------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def visible_limit_bytes(view: ResourceView) -> int | None:
 
 
 def chart_end_t(view: ResourceView, began: float, now: float) -> float:
-    """The right end of the chart: as far ahead as the forecast goes, unless that is too far."""
+    """Returns the time at the right end: as far ahead as the forecast reaches, unless that is too far."""
     forecast = view.forecast
     etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
     ahead = max((eta for eta in etas if eta is not None), default=0.0)

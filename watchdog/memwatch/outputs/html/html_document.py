@@ -5,20 +5,23 @@ All text is escaped here: only what these functions return is markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NewType
 
+import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Expectation, GenerationRow
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
+from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
 from memwatch.outputs.text.examination_text import details
 from memwatch.outputs.text.formatting import format_index, largest_phases, phase_delta, phase_heads
 
 Markup = NewType("Markup", str)
 
+HTML_PHASE_COLUMNS = 6  # phases that have a column
 PAGE_CSS = """\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1c2128;--muted:#57606a;--rule:#e3e6ea;--bad:#bf3b00}
 @media(prefers-color-scheme:dark){
@@ -66,51 +69,48 @@ def escape_html(text: str, limit: int = 300) -> Markup:
     return Markup(escape(printable(text, limit)))
 
 
-def joined(parts: Iterable[Markup]) -> Markup:
-    return Markup("".join(parts))
-
-
 def element(tag: str, *inner: Markup, **attributes: str) -> Markup:
     """Returns `<tag attribute="...">inner</tag>`; `class_` stands for `class`, empty attributes are left out."""
     given = (f' {name.strip("_")}="{escape(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{''.join(given)}>{''.join(inner)}</{tag}>")
 
 
-def paragraph(text: str, style: str = "", limit: int = 1000) -> Markup:
-    return element("p", escape_html(text, limit), class_=style)
+def text_element(tag: str, text: str, limit: int = 300, **attributes: str) -> Markup:
+    return element(tag, escape_html(text, limit), **attributes)
+
+
+def paragraph(text: str, style: str = "") -> Markup:
+    return text_element("p", text, 1000, class_=style)
 
 
 def section(title: str, *inner: Markup) -> Markup:
     """A heading with markup below it; nothing if there is no markup."""
-    body = joined(inner)
-    return element("section", element("h2", escape_html(title)), body) if body else body
+    return element("section", text_element("h2", title), *inner) if any(inner) else Markup("")
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Names and values, side by side."""
     return element(
-        "dl",
-        *(element("div", element("dt", escape_html(name)), element("dd", escape_html(value))) for name, value in pairs),
+        "dl", *(element("div", text_element("dt", name), text_element("dd", value)) for name, value in pairs)
     )
 
 
-def items(texts: Iterable[str]) -> Markup:
+def bullet_list(texts: Iterable[str]) -> Markup:
     """A list; nothing if it is empty."""
-    parts = [element("li", escape_html(text, 600)) for text in texts]
-    return element("ul", *parts) if parts else Markup("")
+    items = [text_element("li", text, 600) for text in texts]
+    return element("ul", *items) if items else Markup("")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[int] = frozenset()) -> Markup:
     """A table; columns whose head begins with `>` are right-aligned, rows in `bold` stand out. Nothing without rows."""
     styles = ["figure" if head.startswith(">") else "" for head in heads]
     top = (
-        element("th", escape_html(head.removeprefix(">"), 60), class_=style)
-        for head, style in zip(heads, styles, strict=True)
+        text_element("th", head.removeprefix(">"), 60, class_=style) for head, style in zip(heads, styles, strict=True)
     )
     body = [
         element(
             "tr",
-            *(element("td", escape_html(cell, 600), class_=style) for cell, style in zip(row, styles, strict=True)),
+            *(text_element("td", cell, 600, class_=style) for cell, style in zip(row, styles, strict=True)),
             class_="act" if i in bold else "",
         )
         for i, row in enumerate(rows)
@@ -120,27 +120,35 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
     return element("table", element("thead", element("tr", *top)), element("tbody", *body))
 
 
-def event_table(
-    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int, act: str = "interrupt"
-) -> Markup:
+def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table that scrolls sideways on a narrow screen."""
+    inner = table(heads, rows)
+    return element("div", inner, class_="wider") if inner else inner
+
+
+def event_table(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], first: int, last: int) -> Markup:
     """A table of events: rows of (event, cells), of which the last cell is text; the `first` and the `last` of them.
 
-    Rows of the event `act` stand out.
+    Interrupts stand out.
     """
     left_out = len(rows) - first - last
     more = ("", [*[""] * (len(heads) - 1), f"{left_out:,} more"])
     shown = [*rows[:first], more, *rows[len(rows) - last :]] if left_out > 0 else rows
-    bold = frozenset(i for i, (event, _) in enumerate(shown) if event == act)
-    return _framed(table(heads, (cells for _, cells in shown), bold), "told")
+    bold = frozenset(i for i, (event, _) in enumerate(shown) if event == "interrupt")
+    inner = table(heads, (cells for _, cells in shown), bold)
+    return element("div", inner, class_="told") if inner else inner
 
 
-def wide_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table that scrolls sideways on a narrow screen."""
-    return _framed(table(heads, rows), "wider")
-
-
-def _framed(inner: Markup, style: str) -> Markup:
-    return element("div", inner, class_=style) if inner else inner
+def notice_table(
+    notices: Sequence[TimedNotice], head: str, time_text: Callable[[float], str], unit: str, *, first: int, last: int
+) -> Markup:
+    """An event table of notices, with a column of generations if any notice has one."""
+    has_generations = any(one["gen"] is not None for one in notices)
+    rows = []
+    for one in notices:
+        generation = ["" if one["gen"] is None else format_index(one["gen"])] if has_generations else []
+        rows.append((one.event, [time_text(one.t), *generation, one.event, one.notice.text]))
+    return event_table([head, *([unit] if has_generations else []), "event", "text"], rows, first, last)
 
 
 def chart_svg(panel: Panel) -> Markup:
@@ -149,25 +157,29 @@ def chart_svg(panel: Panel) -> Markup:
     return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
 
 
+def footer(more: str) -> Markup:
+    return text_element("footer", f"memwatch {memwatch.__version__}{more}")
+
+
 def render_document(title: str, *body: Markup, refresh_seconds: int | None = None) -> str:
-    again = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
+    refresh = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape_html(title)} - memwatch</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{STATIC_CSP}">{again}'
+        f'<meta http-equiv="Content-Security-Policy" content="{STATIC_CSP}">{refresh}'
         f"<style>{PAGE_CSS}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
     )
 
 
-HTML_PHASE_COLUMNS = 6  # phases that have a column
+# --- sections that several pages have -------------------------------------------------------------------------------
 
 
-def findings_section(known: Diagnosis | None) -> Iterator[Markup]:
+def findings_section(diagnosis: Diagnosis | None) -> Iterator[Markup]:
     """Yields each cause of growth, with its evidence and its remedy."""
-    if known is not None:
-        for one in known.findings:
-            yield element("h3", escape_html(sentences.finding_headline(one, known.unit)), class_="bad")
-            yield items(filter(None, details(one)))
+    if diagnosis is not None:
+        for one in diagnosis.findings:
+            yield text_element("h3", sentences.finding_headline(one, diagnosis.unit), class_="bad")
+            yield bullet_list(filter(None, details(one)))
 
 
 def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:
@@ -179,10 +191,10 @@ def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:
 
 def _generation(row: GenerationRow, phases: Sequence[str]) -> list[str]:
     deltas = [phase_delta(row, phase) for phase in phases]
-    again = f" (try {row.attempt + 1})" if row.attempt else ""
+    attempt = f" (try {row.attempt + 1})" if row.attempt else ""
     took = "not ended" if row.end_t is None else format_duration(row.end_t - row.start_t)
     return [
-        format_index(row.index) + again,
+        format_index(row.index) + attempt,
         took + (", in part" if row.partial else ""),
         format_bytes(row.start_bytes),
         format_bytes(row.end_bytes),
@@ -192,12 +204,12 @@ def _generation(row: GenerationRow, phases: Sequence[str]) -> list[str]:
     ]
 
 
-def expectations(known: Sequence[Expectation]) -> Markup:
+def expectations_table(expectations: Sequence[Expectation]) -> Markup:
     """A table of the expectations, and whether they were met."""
     rows = []
-    for one in known:
-        met = "not evaluated yet" if one.met is None else "met"
+    for one in expectations:
+        result = "not evaluated yet" if one.met is None else "met"
         if one.breaches:
-            met = f"broken {one.breaches} times, first at {one.first}"
-        rows.append([one.text, met, one.latest])
+            result = f"broken {one.breaches} times, first at {one.first}"
+        rows.append([one.text, result, one.latest])
     return wide_table(["expected", "what came of it", "latest"], rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 from typing import Any
 
-import memwatch
 from memwatch.core.engine import status_sentence as sentences
-from memwatch.core.examination import Diagnosis, Finding
+from memwatch.core.examination import Diagnosis
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
@@ -26,7 +26,7 @@ from memwatch.outputs.charts.svg_axes_and_marks import (
     duration_ticks,
 )
 from memwatch.outputs.charts.svg_chart import Panel, wrap_lines
-from memwatch.outputs.html import html_document
+from memwatch.outputs.html import html_document as html
 from memwatch.outputs.text.formatting import (
     format_progress,
     format_verdict,
@@ -48,12 +48,8 @@ class ComparedRun:
 
     name: str  # as the user named it
     run_id: str
-    story: RunData
+    run_data: RunData
     ending: Sequence[str]
-
-    def view(self, resource: str) -> ResourceView | None:
-        """The resource at the end of the run, if it was watched."""
-        return next((one for one in self.story.end.resources if one.usage.resource == resource), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +71,33 @@ class ComparisonRow:
 
 def comparison_rows(a: ComparedRun, b: ComparedRun) -> list[ComparisonRow]:
     """The rows of the comparison, the most interesting first."""
-    one, other = dict(_facts(a)), dict(_facts(b))
+    of_a, of_b = dict(_facts(a)), dict(_facts(b))
     unknown: FormattedValue = ("", None)
-    return [
-        ComparisonRow(what, one.get(what, unknown), other.get(what, unknown)) for what in dict.fromkeys([*one, *other])
-    ]
+    return [ComparisonRow(what, of_a.get(what, unknown), of_b.get(what, unknown)) for what in of_a | of_b]
 
 
 def _facts(side: ComparedRun) -> Iterator[tuple[str, FormattedValue]]:
-    end = side.story.end
+    end = side.run_data.end
     yield "command", (end.command, None)
     yield "run", (side.run_id, None)
     yield "how it ended", (side.ending[0], None)
     yield "progress", (format_progress(end), None)
-    yield from _figure("watched", side.story.end_t, format_duration)
+    yield "watched", (format_duration(side.run_data.end_t), side.run_data.end_t)
     for view in end.resources:
-        if view.usage.resource in side.story.memory:
+        if view.usage.resource in side.run_data.memory:
             of = "" if view.usage.resource == HOST else f"{view.usage.resource}: "
             yield f"{of}growth", (format_verdict(view, end.unit), None)
-            yield from (fact for what, value in _memory(view) for fact in _figure(of + what, value, format_bytes))
-    yield from _figure("a generation takes", _generation_seconds(end.resources), format_duration)
+            for what, size in _sizes(view):
+                if size is not None:
+                    yield of + what, (format_bytes(size), size)
+    rows = next((view.generations for view in end.resources if view.generations), ())
+    if took := [row.end_t - row.start_t for row in rows if row.end_t is not None]:
+        yield "a generation takes", (format_duration(median(took)), median(took))
     yield "what grows", (_findings(end.diagnosis), None)
 
 
-def _figure(what: str, value: float | None, shown: Callable[[float], str]) -> Iterator[tuple[str, FormattedValue]]:
-    if value is not None:
-        yield what, (shown(value), value)
-
-
-def _memory(view: ResourceView) -> Iterator[tuple[str, float | None]]:
-    """Yields names and values in bytes."""
+def _sizes(view: ResourceView) -> Iterator[tuple[str, float | None]]:
+    """Yields names and bytes."""
     if view.trend is not None:
         yield "growth by generation", view.trend.growth_per_generation
         yield "growth by hour", 3600.0 * view.trend.growth_per_second
@@ -117,21 +110,15 @@ def _memory(view: ResourceView) -> Iterator[tuple[str, float | None]]:
         yield f"growth by generation in {phase}", totals[phase] / count
 
 
-def _generation_seconds(views: Sequence[ResourceView]) -> float | None:
-    rows = next((view.generations for view in views if view.generations), ())
-    took = [row.end_t - row.start_t for row in rows if row.end_t is not None]
-    return median(took) if took else None
-
-
-def _findings(known: Diagnosis | None) -> str:
-    if known is None:
+def _findings(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None:
         return "not examined"
-    return "; ".join(_brief(one, known.unit) for one in known.findings) or "no cause was found"
-
-
-def _brief(one: Finding, unit: str) -> str:
-    content = sentences.finding_content(one)
-    return sentences.finding_headline(one, unit) + (f"; {content}" if content else "")
+    texts = []
+    for one in diagnosis.findings:
+        texts.append(sentences.finding_headline(one, diagnosis.unit))
+        if content := sentences.finding_content(one):
+            texts.append(content)
+    return "; ".join(texts) or "no cause was found"
 
 
 # --- text, JSON -----------------------------------------------------------------------------------------------------
@@ -165,45 +152,41 @@ def as_json(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
 def document(a: ComparedRun, b: ComparedRun) -> str:
     """The page: the rows, and the memory of both runs in one chart."""
     table = [[row.what, row.a[0] or "-", row.b[0] or "-", row.change] for row in comparison_rows(a, b)]
-    return html_document.render_document(
+    return html.render_document(
         f"{a.name} and {b.name}",
-        html_document.element("h1", html_document.escape_html("Two runs side by side")),
-        html_document.wide_table(["", f"A: {a.name}", f"B: {b.name}", ">A to B"], table),
-        html_document.section("Memory", *map(html_document.chart_svg, comparison_panels(a, b))),
-        html_document.element(
-            "footer", html_document.escape_html(f"memwatch {memwatch.__version__}, runs {a.run_id} and {b.run_id}")
-        ),
+        html.text_element("h1", "Two runs side by side"),
+        html.wide_table(["", f"A: {a.name}", f"B: {b.name}", ">A to B"], table),
+        html.section("Memory", *map(html.chart_svg, comparison_panels(a.run_data, b.run_data))),
+        html.footer(f", runs {a.run_id} and {b.run_id}"),
     )
 
 
-def comparison_panels(a: ComparedRun, b: ComparedRun) -> Iterator[Panel]:
+def comparison_panels(a: RunData, b: RunData) -> Iterator[Panel]:
     """Memory of both against generation, and against time."""
-    sides = (a, b)
-    for resource in dict.fromkeys(name for side in sides for name in side.story.memory):
+    for resource in dict.fromkeys([*a.memory, *b.memory]):
         of = "" if resource == HOST else f"{resource}: "
-        ends = [_ends(side.view(resource)) for side in sides]
+        ends = [_generation_ends(run, resource) for run in (a, b)]
         if all(ends):
-            unit = printable(a.story.end.unit, 20)
-            yield _panel(f"{of}At the end of each {unit}", ends, count_ticks, dotted=True)
-        runs = [side.story.memory[resource].runs if resource in side.story.memory else [] for side in sides]
-        yield _panel(f"{of}Over time", [[p for run in one for p in run] for one in runs], duration_ticks)
+            yield _panel(f"{of}At the end of each {printable(a.end.unit, 20)}", ends, count_ticks, dotted=True)
+        processes = [run.memory[resource].by_process if resource in run.memory else [] for run in (a, b)]
+        yield _panel(f"{of}Over time", [list(chain.from_iterable(one)) for one in processes], duration_ticks)
 
 
-def _ends(view: ResourceView | None) -> list[Point]:
-    return [] if view is None else [(row.index, float(row.end_bytes)) for row in latest_attempt_rows(view.generations)]
+def _generation_ends(run: RunData, resource: str) -> list[Point]:
+    rows = [row for view in run.end.resources if view.usage.resource == resource for row in view.generations]
+    return [(row.index, float(row.end_bytes)) for row in latest_attempt_rows(rows)]
 
 
-def _panel(title: str, series: Sequence[Sequence[Point]], across: Ticker, dotted: bool = False) -> Panel:
-    points = [point for one in series for point in one]
-    low, high = min(x for x, _ in points), max(x for x, _ in points)
+def _panel(title: str, lines: Sequence[Sequence[Point]], x_ticks: Ticker, dotted: bool = False) -> Panel:
+    xs, ys = zip(*chain.from_iterable(lines), strict=True)
     marks: list[Mark] = []
-    for name, style, one in zip(NAMES, STYLES, series, strict=True):
-        marks += [LineMark(one, style)] if one else []
-        marks += [Dots([(x, y, f"{name}: {format_bytes(y)}") for x, y in one], style)] if dotted else []
+    for name, style, points in zip(NAMES, STYLES, lines, strict=True):
+        marks += [LineMark(points, style)] if points else []
+        marks += [Dots([(x, y, f"{name}: {format_bytes(y)}") for x, y in points], style)] if dotted else []
     return Panel(
         title,
-        ChartAxis.over(low, high, across),
-        ChartAxis.over(0.0, 1.1 * max(y for _, y in points), byte_ticks),
+        ChartAxis.over(min(xs), max(xs), x_ticks),
+        ChartAxis.over(0.0, 1.1 * max(ys), byte_ticks),
         260,
         marks,
         legend=[(f"line {style}", name) for name, style in zip(NAMES, STYLES, strict=True)],
