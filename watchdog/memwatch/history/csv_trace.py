@@ -1,18 +1,15 @@
-"""A recorded trace (CSV) as the events that a watch would have been told.
+"""Recorded traces (CSV): read as the events of a watch, replayed through the engine, and written from a run's events.
 
-A trace has a header and a row a sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen` as
-the program counts, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log. Columns come in any
+A trace has a header and one row per sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen`
+as the program counts, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log. Columns come in any
 order, others are ignored. Recorders fail now and then:
 
-- An empty cell was not read. Of memory there is no sample then; a limit that was known still holds (0: there is none);
-  without `gen` the log was not read, and what it said last goes on.
-- A time before the latest is taken as the latest, for clocks jitter. Much before it, two recordings are in one file.
-- A count that goes back is a new process when memory is lower, or when the process was not seen between; and so is
-  memory that halved while it was not seen. Without `gen`, or with no memory in use, it is not seen.
-
-A recorded trace through the same engine: what memwatch would have said, and when it would have acted.
-
-A run's events as a trace that `memwatch replay` reads: what a CSV of one host, one GPU and one gauge can tell.
+- An empty cell was not read. Without memory there is no sample; a known limit still holds (0: there is none); without
+  `gen` the log was not read, and its last state still holds.
+- A time before the latest is taken as the latest, because clocks jitter. A much earlier one is an error: there are two
+  recordings in the file.
+- A count that goes back is a new process if memory is lower, or if the process was not seen in between; so is memory
+  that halved while the process was not seen. A process is not seen without `gen`, or with no memory in use.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import (
-    Action,
     Attached,
     Event,
     GaugeSeen,
@@ -53,53 +49,40 @@ from memwatch.errors import ConfigError
 
 GPU_RESOURCE = "gpu0"
 REQUIRED = ("t", "rss", "limit")
-SAMPLE_COLUMNS = ("t", "rss", "gpu_used")  # other figures in every row
-STATE_COLUMNS = (
-    "limit",
-    "gpu_limit",
-    "gen",
-    "phase",
-    "total_gens",
-    "driver",
-    "driver_capacity",
-)  # the same ones for many rows
-ROWS_PER_READ = 1024  # Rows that are read and checked at once.
+SAMPLE_COLUMNS = ("t", "rss", "gpu_used")  # these differ from row to row
+STATE_COLUMNS = ("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity")  # same in many rows
+_COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit")
+TRACE_COLUMNS = (*_COLUMNS, "driver", "driver_capacity")
+ROWS_PER_READ = 1024  # rows that are read and checked at once
 MAX_CELL_VALUE = 2.0**63
 BACK_SECONDS = 300.0  # A clock that goes back by at most this (chosen) ...
-BACK_SHARE = 0.01  # ... or this share of the time so far has jitter, or was set (chosen).
+BACK_SHARE = 0.01  # ... or by at most this share of the time so far has jitter, or was set (chosen).
 RESTART_SHARE = 0.8  # If the count goes back and memory falls below this share, it is a new process (chosen).
 GONE_SHARE = 0.5  # The same after a gap in which the process was not seen (chosen).
-_COLUMNS = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit"
-_HINT = f"a trace has the columns {_COLUMNS}: seconds and bytes, empty where unknown"
+_HINT = f"a trace has the columns {','.join(_COLUMNS)}: seconds and bytes, empty where unknown"
+Progress = Callable[[float], None]  # is called with the share of the file that has been read, 0 to 1
 
 
 def read_trace(path: Path | str, limit_bytes: int | None = None) -> Iterator[Event]:
-    """The events of a trace (.csv or .csv.gz), row by row; ConfigError names the line that cannot be used.
+    """Yields the events of a trace (.csv or .csv.gz), row by row; ConfigError names the line that cannot be used.
 
     `limit_bytes` bounds host memory, as --limit does, where it is tighter than the trace's own limit.
     """
-    for told in read_batches(path, limit_bytes):
-        if isinstance(told, SampleBatch):
-            yield from map(told.event_at, range(len(told.times)))
-        else:
-            yield told
+    return _one_by_one(read_batches(path, limit_bytes))
 
 
 def read_batches(
-    path: Path | str, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
+    path: Path | str, limit_bytes: int | None = None, report_progress: Progress | None = None
 ) -> Iterator[Event | SampleBatch]:
-    """As read_trace, but looks at memory that nothing comes between are told together.
-
-    `reach` is told now and then which share of the file has been read, 0 to 1.
-    """
+    """As read_trace, but consecutive samples come in batches."""
     path = Path(path)
     try:
         with path.open("rb") as raw, _text(raw, path.suffix) as file:
             size = max(1, os.fstat(raw.fileno()).st_size)
-            for told in _events(_pieces(file, path, limit_bytes), path.name):
-                if reach is not None and isinstance(told, SampleBatch):
-                    reach(raw.tell() / size)
-                yield told
+            for event in _events(_row_blocks(file, path, limit_bytes), path.name):
+                if report_progress is not None and isinstance(event, SampleBatch):
+                    report_progress(raw.tell() / size)
+                yield event
     except (OSError, EOFError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read: {why}", "give a .csv or .csv.gz file") from error
@@ -113,9 +96,20 @@ def _text(raw: BinaryIO, suffix: str) -> TextIO:
     return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
 
 
+def _one_by_one(events: Iterable[Event | SampleBatch]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, SampleBatch):
+            yield from map(event.event_at, range(len(event.times)))
+        else:
+            yield event
+
+
+# --- rows to blocks -------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _RowState:
-    """What a row says besides time and memory; rows that say the same share it."""
+    """The state columns of a row; consecutive rows with the same text share it."""
 
     limit: int | None = None  # of the host, as the next; None: unknown, or there is none
     origin: str = "trace"
@@ -128,19 +122,16 @@ class _RowState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows one after the other that differ in time and memory alone."""
+class _RowBlock:
+    """Consecutive rows that differ only in time and memory."""
 
     times: Sequence[float]
     host: Sequence[int] | None  # bytes; None: not read
     gpu: Sequence[int] | None
-    told: _RowState
+    state: _RowState
 
 
-_Figures = tuple[list[float], "list[int] | None", "list[int] | None"]  # times, bytes of the host and of the GPU
-
-
-def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]:
+def _row_blocks(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_RowBlock]:
     reader = csv.reader(file, skipinitialspace=True)
     columns = {name.strip(): i for i, name in enumerate(next(reader, ()))}
     missing = [name for name in REQUIRED if name not in columns]
@@ -151,7 +142,7 @@ def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]
         line, rows, failure = reader.line_num, [], None
         try:
             rows.extend(islice(reader, ROWS_PER_READ))
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:  # what came before is told first
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:  # the rows before it are parsed first
             failure = error
         try:
             yield from parser.parse(rows)
@@ -163,96 +154,91 @@ def _pieces(file: TextIO, path: Path, own_limit: int | None) -> Iterator[_Piece]
 
 
 class _TraceParser:
-    """Rows to pieces whose times never go back. A block of rows is read at a glance where all is plain."""
+    """Parses rows into blocks whose times never go back. Many rows are parsed at once if each of them is plain."""
 
     def __init__(self, columns: Mapping[str, int], own_limit: int | None) -> None:
         self._width = 1 + max(columns.values())
         # a column that the trace does not have is the last cell, which is empty
-        self._measured = [columns.get(name, -1) for name in SAMPLE_COLUMNS]
-        self._rest = [columns.get(name, -1) for name in STATE_COLUMNS]
+        self._sample_columns = [columns.get(name, -1) for name in SAMPLE_COLUMNS]
+        self._state_columns = [columns.get(name, -1) for name in STATE_COLUMNS]
         self._own_limit = own_limit
         self._trace_limit: int | None = None
-        self._texts: tuple[str, ...] | None = None
-        self._told = _RowState()
+        self._state_texts: tuple[str, ...] | None = None
+        self._state = _RowState()
         self._first_t: float | None = None
         self._t = 0.0
         self.parsed = 0  # of the latest rows
 
-    def parse(self, rows: Sequence[list[str]]) -> Iterator[_Piece]:
+    def parse(self, rows: Sequence[list[str]]) -> Iterator[_RowBlock]:
         """ValueError for a row that cannot be used, the one after those that are `parsed`."""
         self.parsed = 0
-        columns = list(zip(*rows))  # noqa: B905 - of rows that differ in length, what all have
-        figures = self._parse_plain(columns) if len(columns) >= self._width else None
-        if figures is None:
+        columns = list(zip(*rows))  # noqa: B905 - rows may differ in length: the columns that all of them have
+        samples = self._parse_plain(columns) if len(columns) >= self._width else None
+        if samples is None:
             yield from self._parse_each(rows)
             return
-        times, host, gpu = figures
+        times, host, gpu = samples
         self._first_t, self._t = times[0] if self._first_t is None else self._first_t, times[-1]
-        for texts, count in _alike([columns[place] if place >= 0 else ("",) * len(rows) for place in self._rest]):
-            told = self._tell(texts)
+        empty = ("",) * len(rows)
+        for texts, count in _count_repeats([columns[i] if i >= 0 else empty for i in self._state_columns]):
             part = slice(self.parsed, self.parsed + count)
-            yield _Piece(times[part], None if host is None else host[part], None if gpu is None else gpu[part], told)
+            yield _RowBlock(times[part], host and host[part], gpu and gpu[part], self._parse_state(texts))
             self.parsed += count
 
     def _parse_plain(
         self, columns: Sequence[tuple[str, ...]]
     ) -> tuple[list[float], list[int] | None, list[int] | None] | None:
-        """Times and bytes when every row has them, in order; None: a closer look is needed."""
-        when, host, gpu = (_figures(columns[place]) if place >= 0 else () for place in self._measured)
-        if not when or host is None or gpu is None or when[0] < self._t or not all(map(le, when, when[1:])):
+        """Times and bytes if every row has them, in order; None: the rows are to be parsed one by one."""
+        times, host, gpu = (_plain_numbers(columns[i]) if i >= 0 else [] for i in self._sample_columns)
+        if not times or host is None or gpu is None or times[0] < self._t or not all(map(le, times, times[1:])):
             return None
-        return list(when), list(map(int, host)) or None, list(map(int, gpu)) or None
+        return times, list(map(int, host)) or None, list(map(int, gpu)) or None
 
-    def _parse_each(self, rows: Sequence[list[str]]) -> Iterator[_Piece]:
+    def _parse_each(self, rows: Sequence[list[str]]) -> Iterator[_RowBlock]:
         for cells in rows:
             cells.extend([""] * (self._width + 1 - len(cells)))
-            when, host, gpu = (cells[place] for place in self._measured)
-            t = _number(when, "t")
+            time_text, host_text, gpu_text = (cells[i] for i in self._sample_columns)
+            t = _number(time_text, "t")
             if t is not None:
-                yield self._piece(t, _bytes(host, "rss"), _bytes(gpu, "gpu_used"), cells)
+                host, gpu = _integer(host_text, "rss"), _integer(gpu_text, "gpu_used")
+                self._advance(t)
+                state = self._parse_state(tuple(cells[i] for i in self._state_columns))
+                yield _RowBlock((self._t,), None if host is None else (host,), None if gpu is None else (gpu,), state)
             elif any(map(str.strip, cells)):
                 raise ValueError("no time")
             self.parsed += 1
 
-    def _piece(self, t: float, host: int | None, gpu: int | None, cells: Sequence[str]) -> _Piece:
+    def _advance(self, t: float) -> None:
+        """A time that is a little earlier than the latest leaves it as it is."""
         if self._first_t is None:
             self._first_t = t
-        elif t < self._t:
-            t = self._held(t, self._t - self._first_t)
-        self._t = t
-        told = self._tell(tuple(cells[place] for place in self._rest))
-        return _Piece((t,), None if host is None else (host,), None if gpu is None else (gpu,), told)
-
-    def _tell(self, texts: tuple[str, ...]) -> _RowState:
-        """What seldom changes is parsed only when its text does."""
-        if texts != self._texts:
-            self._told, self._texts = self._parse(texts), texts
-        return self._told
-
-    def _held(self, t: float, so_far: float) -> float:
-        if self._t - t > max(BACK_SECONDS, BACK_SHARE * so_far):
+        elif self._t - t > max(BACK_SECONDS, BACK_SHARE * (self._t - self._first_t)):
             raise ValueError(f"time goes back from {self._t:g} to {t:g}: are there two recordings in this file?")
-        return self._t
+        self._t = max(self._t, t)
 
-    def _parse(self, texts: tuple[str, ...]) -> _RowState:
+    def _parse_state(self, texts: tuple[str, ...]) -> _RowState:
+        if texts == self._state_texts:
+            return self._state
         limit, gpu_limit, generation, phase, total, driver, capacity = texts
-        self._trace_limit = _bound(_bytes(limit, "limit"), self._trace_limit)
+        self._trace_limit = _limit(limit, "limit", self._trace_limit)
         own = self._own_limit
-        binds = own is not None and (self._trace_limit is None or own < self._trace_limit)
-        return _RowState(
-            own if binds else self._trace_limit,
-            "--limit" if binds else "trace",
-            _bound(_bytes(gpu_limit, "gpu_limit"), self._told.gpu_limit),
+        is_own_tighter = own is not None and (self._trace_limit is None or own < self._trace_limit)
+        self._state = _RowState(
+            own if is_own_tighter else self._trace_limit,
+            "--limit" if is_own_tighter else "trace",
+            _limit(gpu_limit, "gpu_limit", self._state.gpu_limit),
             _number(generation, "gen"),
             phase.strip(),
-            _bytes(total, "total_gens"),
+            _integer(total, "total_gens"),
             _number(driver, "driver"),
             _number(capacity, "driver_capacity"),
         )
+        self._state_texts = texts
+        return self._state
 
 
 def _number(text: str, name: str) -> float | None:
-    """None for an empty cell; ValueError for what is no number, or one that nothing in a trace can be."""
+    """None for an empty cell; ValueError for text that is no number, or a number that no column can have."""
     if not text:
         return None
     try:
@@ -266,165 +252,162 @@ def _number(text: str, name: str) -> float | None:
     raise ValueError(f"{name} {text.strip()!r} is not a number from 0 to 2**63")
 
 
-def _bytes(text: str, name: str) -> int | None:
+def _integer(text: str, name: str) -> int | None:
     value = _number(text, name)
     return None if value is None else int(value)
 
 
-def _bound(read: int | None, known: int | None) -> int | None:
-    """The limit from here on: what was known while none was read, and 0 says that there is none."""
-    return known if read is None else read or None
+def _limit(text: str, name: str, known: int | None) -> int | None:
+    """The limit from here on: the known one if none was read; 0 says that there is none."""
+    limit = _integer(text, name)
+    return known if limit is None else limit or None
 
 
-def _figures(texts: tuple[str, ...]) -> Sequence[float] | None:
-    """The numbers of a column; none of an empty one; None: some of it is not plain."""
+def _plain_numbers(texts: tuple[str, ...]) -> list[float] | None:
+    """The numbers of a column; an empty list for an empty column; None if any text is empty or out of range."""
     if not any(texts):
-        return ()
+        return []
     try:
-        figures = list(map(float, texts))
+        numbers = list(map(float, texts))
     except ValueError:
         return None
-    return figures if min(figures) >= 0.0 and max(figures) < MAX_CELL_VALUE and sum(figures) >= 0.0 else None  # nan
+    return numbers if min(numbers) >= 0.0 and max(numbers) < MAX_CELL_VALUE and sum(numbers) >= 0.0 else None  # nan
 
 
-def _alike(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The texts of rows one after the other that say the same, and how many these are."""
-    if all(column.count(column[0]) == len(column) for column in columns):
+def _count_repeats(columns: Sequence[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yields the texts of consecutive rows that are alike, and their number."""
+    if all(column.count(column[0]) == len(column) for column in columns):  # usual, and faster than groupby
         yield tuple(column[0] for column in columns), len(columns[0])
         return
     for texts, rows in groupby(zip(*columns, strict=True)):
         yield texts, sum(1 for _ in rows)
 
 
-# --- pieces to events -----------------------------------------------------------------------------------------------
+# --- blocks to events -----------------------------------------------------------------------------------------------
 
 
-def _events(pieces: Iterable[_Piece], name: str) -> Iterator[Event | SampleBatch]:
+def _events(blocks: Iterable[_RowBlock], name: str) -> Iterator[Event | SampleBatch]:
     process: _TraceProcess | None = None
     pid, log, before = 0, _Log(), None
-    for piece in pieces:
-        told, first = piece.told, 0
-        while first < len(piece.times):
-            t, host = piece.times[first], None if piece.host is None else piece.host[first]
-            if process is None or not process.goes_on(host, told.generation):
-                process, log, before = _TraceProcess(host, told.generation), _Log(), None
+    for block in blocks:
+        state, first = block.state, 0
+        while first < len(block.times):
+            t, host = block.times[first], None if block.host is None else block.host[first]
+            if process is None or not process.continues(host, state.generation):
+                process, log, before = _TraceProcess(host, state.generation), _Log(), None
                 pid += 1
                 yield Attached(t, Target("trace", pid, 0), f"trace {name}")
-            if told is not before:
-                yield from log.events(t, told)
-                before = told
-            taken = process.take(piece.host, first + 1)
-            yield _stretch(piece, slice(first, first + 1 + taken), host)
-            first += 1 + taken
+            if state is not before:
+                yield from log.events(t, state)
+                before = state
+            end = first + 1 + process.add_samples(block.host, first + 1)
+            yield _batch(block, slice(first, end), host)
+            first = end
 
 
-def _stretch(piece: _Piece, part: slice, host: int | None) -> SampleBatch:
-    told, pools = piece.told, list[UsageSeries]()
-    if piece.host is not None and host:
-        pools.append(UsageSeries(HOST, piece.host[part], told.limit, told.origin))
-    if piece.gpu is not None:
-        pools.append(UsageSeries(GPU_RESOURCE, piece.gpu[part], told.gpu_limit, "trace"))
-    return SampleBatch(piece.times[part], tuple(pools))
+def _batch(block: _RowBlock, part: slice, host: int | None) -> SampleBatch:
+    state, series = block.state, list[UsageSeries]()
+    if block.host is not None and host:
+        series.append(UsageSeries(HOST, block.host[part], state.limit, state.origin))
+    if block.gpu is not None:
+        series.append(UsageSeries(GPU_RESOURCE, block.gpu[part], state.gpu_limit, "trace"))
+    return SampleBatch(block.times[part], tuple(series))
 
 
 class _Log:
-    """What the log of one process has told so far."""
+    """The log of one process, as its rows show it."""
 
     def __init__(self) -> None:
         self._generation: float | None = None
         self._phase = ""
         self._driver: float | None = None
 
-    def events(self, t: float, told: _RowState) -> Iterator[Event]:
-        """What a row tells beyond that."""
-        if told.generation is not None and told.generation != self._generation:
-            self._generation = told.generation
-            yield GenerationSeen(t, told.generation, told.total)
-        is_read = told.generation is not None or self._generation is None
-        if told.phase != self._phase and (told.phase or is_read):  # without its count, the log was not read at all
-            ended, self._phase = self._phase, told.phase
-            yield PhaseSeen(t, told.phase or ended, "start" if told.phase else "end")
-        if told.driver is not None and told.driver != self._driver:
-            self._driver = told.driver
-            yield GaugeSeen(t, "driver", told.driver, told.driver_capacity)
+    def events(self, t: float, state: _RowState) -> Iterator[Event]:
+        """Yields what is new in a row."""
+        if state.generation is not None and state.generation != self._generation:
+            self._generation = state.generation
+            yield GenerationSeen(t, state.generation, state.total)
+        is_read = state.generation is not None or self._generation is None
+        if state.phase != self._phase and (state.phase or is_read):  # without its count, the log was not read at all
+            ended, self._phase = self._phase, state.phase
+            yield PhaseSeen(t, state.phase or ended, "start" if state.phase else "end")
+        if state.driver is not None and state.driver != self._driver:
+            self._driver = state.driver
+            yield GaugeSeen(t, "driver", state.driver, state.driver_capacity)
 
 
 class _TraceProcess:
-    """One process of the trainer, as its rows tell of it."""
+    """One process of the trainer, as its rows show it."""
 
     def __init__(self, host: int | None, generation: float | None) -> None:
         self._generation = generation  # the latest
         self._peak = self._used = host or 0  # bytes: the most since that generation began, and the latest
-        self._hidden = False  # the latest rows do not show the process
-        self._unjudged = False  # ... and none of them told its memory yet
+        self._is_hidden = False  # the latest rows do not show the process
+        self._awaits_memory = False  # ... and none of them has its memory
 
-    def goes_on(self, host: int | None, generation: float | None) -> bool:
-        """The row is of this process, not of its successor. Asked once for each row."""
-        if host and generation == self._generation and not self._hidden:
+    def continues(self, host: int | None, generation: float | None) -> bool:
+        """Whether a row is of this process, not of its successor. It is called once for each row."""
+        if host and generation == self._generation and not self._is_hidden:
             self._used = host
             self._peak = max(self._peak, host)
             return True
-        hidden = host == 0 or (generation is None and self._generation is not None)
-        if hidden and not self._hidden:
-            self._hidden = self._unjudged = True
+        is_hidden = host == 0 or (generation is None and self._generation is not None)
+        if is_hidden and not self._is_hidden:
+            self._is_hidden = self._awaits_memory = True
         if host:
             if self._is_succeeded(host, generation):
                 return False
-            self._hidden, self._unjudged = hidden, False
-        self._take(host, generation)
-        return True
-
-    def take(self, host: Sequence[int] | None, first: int) -> int:
-        """How many more readings from `first` on, in the same generation as the last, are surely of this process."""
-        more = host[first:] if host is not None else ()
-        if not more or self._hidden or min(more) <= 0:
-            return 0
-        self._used, self._peak = more[-1], max(self._peak, *more)
-        return len(more)
-
-    def _is_succeeded(self, host: int, generation: float | None) -> bool:
-        if generation is not None and self._generation is not None and generation < self._generation:
-            return self._hidden or host < RESTART_SHARE * self._peak
-        return self._unjudged and host < GONE_SHARE * self._used
-
-    def _take(self, host: int | None, generation: float | None) -> None:
+            self._is_hidden, self._awaits_memory = is_hidden, False
         known = self._generation
-        # while memory is not read, a count that goes back is not judged yet
+        # while memory is not read, nothing is concluded from a count that goes back
         if generation is not None and (host or known is None or generation > known) and generation != known:
             self._generation, self._peak = generation, 0
         self._used = host or self._used
         self._peak = max(self._peak, self._used)
+        return True
+
+    def _is_succeeded(self, host: int, generation: float | None) -> bool:
+        if generation is not None and self._generation is not None and generation < self._generation:
+            return self._is_hidden or host < RESTART_SHARE * self._peak
+        return self._awaits_memory and host < GONE_SHARE * self._used
+
+    def add_samples(self, host: Sequence[int] | None, first: int) -> int:
+        """Adds the samples from `first` on, in the same generation as the last, if they surely are of this process.
+
+        Returns their number.
+        """
+        more = host[first:] if host is not None else ()
+        if not more or self._is_hidden or min(more) <= 0:
+            return 0
+        self._used, self._peak = more[-1], max(self._peak, *more)
+        return len(more)
+
+
+# --- replay ---------------------------------------------------------------------------------------------------------
 
 
 def replay_notices(
-    path: Path | str, policy: Policy, limit_bytes: int | None = None, reach: Callable[[float], None] | None = None
+    path: Path | str, policy: Policy, limit_bytes: int | None = None, report_progress: Progress | None = None
 ) -> Generator[Notice, None, Snapshot]:
-    """All that the engine has to tell about a trace, in order; every notice carries the fields of a forecast.
+    """Yields the notices of an engine that is fed a trace, each with the fields of a forecast; returns its last state.
 
-    What it returns is the state at the end.
-    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own;
-    `reach` is told how much has been read, 0 to 1.
+    Nothing is signalled: every interrupt is a dry run. `limit_bytes` binds where it is tighter than the trace's own.
     """
     engine = Engine(policy)
     latest: dict[str, Notice] = {}
-    for told in read_batches(path, limit_bytes, reach):
-        for action in _fed(engine, told):
-            if isinstance(action, Notice):
-                yield _complete(action, latest)
+    for batch in read_batches(path, limit_bytes, report_progress):
+        for event in engine.events_to_feed(batch):
+            actions = engine.feed(event)
+            if any(isinstance(action, Interrupt) for action in actions):
+                actions = [*actions, *engine.feed(Signalled(event.t, "SIGINT", dry_run=True))]
+            for action in actions:
+                if isinstance(action, Notice):
+                    yield _complete(action, latest)
     return engine.snapshot()
 
 
-def _fed(engine: Engine, told: Event | SampleBatch) -> Iterator[Action]:
-    """What the engine asks for, event by event; it learns that an interrupt was a dry run."""
-    for event in engine.events_to_feed(told):
-        actions = engine.feed(event)
-        yield from actions
-        if any(isinstance(action, Interrupt) for action in actions):
-            yield from engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
-
-
 def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:
-    """The notice with what was last forecast of its resource, carried on to its time."""
+    """Returns the notice with the latest forecast of its resource, carried on to its time."""
     resource = notice.fields.get("resource", next(iter(latest), HOST))
     if "verdict" in notice.fields:
         latest[resource] = notice
@@ -440,62 +423,45 @@ def _complete(notice: Notice, latest: dict[str, Notice]) -> Notice:
     return Notice(notice.t, notice.event, notice.text, {**fields, **notice.fields})
 
 
-TRACE_COLUMNS = (
-    "t",
-    "rss",
-    "limit",
-    "gen",
-    "phase",
-    "total_gens",
-    "gpu_used",
-    "gpu_limit",
-    "driver",
-    "driver_capacity",
-)
+# --- export ---------------------------------------------------------------------------------------------------------
+
 Cell = str | int | float | None
 
 
 def write_trace(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
-    """A row for each sample, with seconds from the first event."""
+    """Writes a row for each sample, with seconds from the first event; of a host, one GPU and one gauge."""
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(TRACE_COLUMNS)
-    rows.writerows(_rows(events))
-
-
-def _rows(events: Iterable[Event | SampleBatch]) -> Iterator[list[Cell]]:
     start_t: float | None = None
-    said: dict[str, Cell] = {}
-    for told in events:
-        first_t = told.times[0] if isinstance(told, SampleBatch) else told.t
-        start_t = first_t if start_t is None else start_t
-        if isinstance(told, SampleBatch | Sampled):
-            for event in map(told.event_at, range(len(told.times))) if isinstance(told, SampleBatch) else (told,):
-                usages = {usage.resource: usage for usage in event.sample.usages}
-                pools = _pool(usages.get(HOST), "rss", "limit") | _pool(
-                    usages.get(GPU_RESOURCE), "gpu_used", "gpu_limit"
-                )
-                known = said | pools
-                yield [round(event.t - start_t, 3), *(known.get(name) for name in TRACE_COLUMNS[1:])]
+    logged: dict[str, Cell] = {}
+    for event in _one_by_one(events):
+        start_t = event.t if start_t is None else start_t
+        if isinstance(event, Sampled):
+            usages = {usage.resource: usage for usage in event.sample.usages}
+            host = _usage_cells(usages.get(HOST), "rss", "limit")
+            gpu = _usage_cells(usages.get(GPU_RESOURCE), "gpu_used", "gpu_limit")
+            cells = logged | host | gpu
+            rows.writerow([round(event.t - start_t, 3), *(cells.get(name) for name in TRACE_COLUMNS[1:])])
         else:
-            _note(told, said)
+            _update_logged(logged, event)
 
 
-def _pool(usage: Usage | None, used: str, limit: str) -> dict[str, Cell]:
+def _usage_cells(usage: Usage | None, used: str, limit: str) -> dict[str, Cell]:
     if usage is None:
         return {}
     return {used: usage.used_bytes, limit: 0 if usage.limit is None else usage.limit.bytes}
 
 
-def _note(event: Event, said: dict[str, Cell]) -> None:
-    """What the log said last goes on."""
+def _update_logged(logged: dict[str, Cell], event: Event) -> None:
+    """Updates the cells that hold until the log says otherwise."""
     if isinstance(event, Attached):
-        said.clear()
+        logged.clear()
     elif isinstance(event, GenerationSeen):
-        said["gen"] = event.index
-        said["total_gens"] = event.total if event.total is not None else said.get("total_gens")
+        logged["gen"] = event.index
+        logged["total_gens"] = event.total if event.total is not None else logged.get("total_gens")
     elif isinstance(event, TotalSeen):
-        said["total_gens"] = event.total
+        logged["total_gens"] = event.total
     elif isinstance(event, PhaseSeen):
-        said["phase"] = event.phase if event.at == "start" else None
-    elif isinstance(event, GaugeSeen) and said.get("gauge", event.name) == event.name:  # the first one: it has room for
-        said.update(gauge=event.name, driver=event.value, driver_capacity=event.capacity)
+        logged["phase"] = event.phase if event.at == "start" else None
+    elif isinstance(event, GaugeSeen) and logged.get("gauge", event.name) == event.name:  # there is room for one gauge
+        logged.update(gauge=event.name, driver=event.value, driver_capacity=event.capacity)
