@@ -118,7 +118,7 @@ def rejudge(path: Path, run: StoredRun, reach: Callable[[float], None]) -> Itera
             "export it as a trace: memwatch export",
         )
     for watch in watches:
-        then, now = tuple(stored_runs.notices_during(path, run, watch)), tuple(_now(path, run, watch, reach))
+        then, now = tuple(stored_runs.notices(path, run, watch)), tuple(_now(path, run, watch, reach))
         yield RejudgedWatch(watch, then, now, _difference(then, now))
 
 
@@ -129,9 +129,9 @@ def _now(path: Path, run: StoredRun, watch: StoredWatch, reach: Callable[[float]
         raise ConfigError(
             f"{path}: memwatch {watch.version} judged by other settings: {error}", "replay it with that one"
         ) from error
-    for event in stored_runs.events_before(path, run, watch):
+    for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
         engine.feed(event)
-    for told in stored_runs.events_during(path, run, watch):
+    for told in stored_runs.event_batches(path, run, watch):
         reach(run.elapsed_share(told))
         for event in engine.events_to_feed(told):
             yield from (action for action in engine.feed(event) if isinstance(action, Notice))

@@ -1,4 +1,7 @@
-"""Reads a history file: its runs, and the events, samples and notices of each."""
+"""Reads a history file: its runs, and the events, samples and notices of each.
+
+HistoryError when the file or the run cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +23,21 @@ from memwatch.history import database_file, row_codec
 MAX_REPLAYED_SAMPLES = 5_000  # Samples, about, that a restarted engine is fed: a bound on the time of a start.
 MAX_REPORT_SAMPLES = 150_000  # Samples, about, in a report: a bound on its time.
 MAX_BATCH_SAMPLES = 1024  # Samples in a batch: a bound on memory.
-StoredSample = tuple[float, list[row_codec.SampleRow]]
 _GRIDS = (1, 10, 60)  # Seconds; the finest grid with few enough samples is read.
 _REPLAY_RECENT = 1200  # The latest records, about the last 10 minutes, are all read.
+_RUNS_SECONDS = 10.0  # Timeout of the list of runs: pages of a damaged file may form a circle.
+_MAX_SAMPLE_ROWS = 1024  # Rows of a sample: a bound on those of a damaged file.
+
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, counts.text
     FROM samples {} LEFT JOIN origins ON origin = origins.id LEFT JOIN origins AS counts ON counted = counts.id
     WHERE run = ? AND {} ORDER BY seq, slot"""
-
-
 _END = "SELECT seq, t FROM samples WHERE run = ? {} ORDER BY seq {} LIMIT 1"
 _WATCHES = "SELECT seq, t, version, settings FROM watches WHERE run = ? ORDER BY seq"
 _LATEST = """SELECT max((SELECT coalesce(max(seq), 0) FROM events WHERE run = :run),
     (SELECT coalesce(max(seq), 0) FROM samples WHERE run = :run),
     (SELECT coalesce(max(seq), 0) FROM notices WHERE run = :run))"""
-_EVENTS = "SELECT seq, kind, json FROM events WHERE run = ?"
-_NOTICES = "SELECT seq, t, event, text, json FROM notices WHERE run = ?"
+_EVENTS = "SELECT seq, kind, json FROM events WHERE run = ? {} ORDER BY seq"
+_NOTICES = "SELECT seq, t, event, text, json FROM notices WHERE run = ? {} ORDER BY seq"
 _RUNS = """SELECT -runs.id, runs.run_id, created, command, host,
     coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
     EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
@@ -42,28 +46,22 @@ _RUNS = """SELECT -runs.id, runs.run_id, created, command, host,
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
 
-
-RUNS_SECONDS = 10.0  # Timeout of the list of runs: pages of a damaged file may form a circle.
-_POOLS = 1024  # Rows of a sample: a bound on those of a damaged file.
-_REAL, _WHOLE, _TEXT, _NOTHING, _JSON = float, int, str, type(None), (bytes, str)
-
-
 RowTypes = frozenset[tuple[type, ...]]
+StoredSample = tuple[float, list[row_codec.SampleRow]]  # time, a row for each resource
 
 
-def _shape(*columns: type | tuple[type, ...]) -> RowTypes:
+def _row_types(*columns: type | tuple[type, ...]) -> RowTypes:
     """Return the types that a row may have: SQLite does not enforce those of its columns."""
     return frozenset(itertools.product(*(one if isinstance(one, tuple) else (one,) for one in columns)))
 
 
-_OF_SAMPLES = _shape(
-    *(_WHOLE, _REAL, _TEXT, _WHOLE, (_WHOLE, _NOTHING)), *((_TEXT, _NOTHING), (_WHOLE, _NOTHING), (_TEXT, _NOTHING))
-)
-_OF_ENDS = _shape(_WHOLE, _REAL)
-_OF_EVENTS = _shape(_WHOLE, _TEXT, _JSON)
-_OF_NOTICES = _shape(_WHOLE, _REAL, _TEXT, _TEXT, _JSON)
-_OF_WATCHES = _shape(_WHOLE, _REAL, _TEXT, _JSON)
-_OF_RUNS = _shape(_WHOLE, _TEXT, _REAL, _TEXT, _TEXT, _REAL, _WHOLE, _TEXT, _WHOLE, _WHOLE, _WHOLE)
+_NULL, _JSON = type(None), (bytes, str)
+_SAMPLE_TYPES = _row_types(int, float, str, int, (int, _NULL), (str, _NULL), (int, _NULL), (str, _NULL))
+_END_TYPES = _row_types(int, float)
+_EVENT_TYPES = _row_types(int, str, _JSON)
+_NOTICE_TYPES = _row_types(int, float, str, str, _JSON)
+_WATCH_TYPES = _row_types(int, float, str, _JSON)
+_RUN_TYPES = _row_types(int, str, float, str, str, float, int, str, int, int, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,18 @@ class StoredRun:
     was_examined: bool
     attempts: int  # trainer processes, one after the other
     target: Target  # its latest process
-    attempt: int | None = None  # which of them is meant, from 0; None: all
+    attempt: int | None = None  # the one that is meant, from 0; None: all
 
     def elapsed_share(self, event: Event | SampleBatch) -> float:
         """Return the share of the run that had passed at a time, 0 to 1."""
         t = event.times[0] if isinstance(event, SampleBatch) else event.t
         lasted = self.latest_t - self.begun_t
         return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
+
+    @property
+    def sql_condition(self) -> str:
+        """The condition for rows of the attempt."""
+        return "" if self.attempt is None else f"AND attempt = {self.attempt:d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class StoredWatch:
     t: float
     version: str  # of memwatch
     settings: bytes  # JSON
-    end_seq: int  # where the next one began; of the last, after all its records so far
+    end_seq: int  # where the next one began; for the last one, after the latest record
 
     @property
     def sql_condition(self) -> str:
@@ -104,13 +107,13 @@ class StoredWatch:
 
 
 def stored_runs(path: Path) -> list[StoredRun]:
-    """Read all runs in a file, the latest first; HistoryError when it is none of memwatch's."""
+    """Read all runs in a file, the latest first."""
     try:
         with (
             closing(database_file.open_read_only(path)) as connection,
-            database_file.query_time_limit(connection, RUNS_SECONDS),
+            database_file.query_time_limit(connection, _RUNS_SECONDS),
         ):
-            rows = list(validated_rows(connection.execute(_RUNS), _OF_RUNS))
+            rows = list(_validated(connection.execute(_RUNS), _RUN_TYPES))
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
@@ -130,25 +133,37 @@ def run_id_of(path: Path, target: Target) -> str:
     return str(found[0]) if found is not None else ""
 
 
-def events_to_replay(path: Path, run_id: str) -> Iterator[Event]:
-    """Yield all stored events of a run in order, `Sampled` with usages only, to feed a new engine.
+def events_to_replay(path: Path, run_id: str, before: StoredWatch | None = None) -> Iterator[Event]:
+    """Yield the stored events of a run in order, `Sampled` with usages only, to feed a new engine.
 
-    Of a run with very many samples the older ones come on a coarser grid. HistoryError when it cannot be read.
+    With `before`, those that the engine of that watch was fed at its start. If there are very many samples, the older
+    ones come on a coarser grid.
     """
+    condition = "" if before is None else f"AND seq < {before.begun_seq:d}"
     with _run(path, run_id) as (connection, run):
-        yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES))
+        yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES, condition))
 
 
-def event_batches(path: Path, of: StoredRun) -> Iterator[Event | SampleBatch]:
-    """Yield the events of a run, consecutive samples in batches; on a coarser grid only beyond 150,000 samples."""
+def event_batches(path: Path, of: StoredRun, watch: StoredWatch | None = None) -> Iterator[Event | SampleBatch]:
+    """Yield the events of a run, or those fed to the engine of a watch; consecutive samples come in batches.
+
+    Beyond 150,000 samples, the older samples of a run come on a coarser grid; a watch has all of its samples.
+    """
+    most, condition = (MAX_REPORT_SAMPLES, of.sql_condition) if watch is None else (None, watch.sql_condition)
     with _run(path, of.run_id) as (connection, run):
-        yield from _together(_stored_events(connection, run, MAX_REPORT_SAMPLES, _of(of.attempt)))
+        for key, group in itertools.groupby(_stored_events(connection, run, most, condition), key=_batch_key):
+            if key is None:
+                yield from _one_by_one(group)
+                continue
+            samples = [one for _, one in group if isinstance(one, tuple)]
+            for i in range(0, len(samples), MAX_BATCH_SAMPLES):
+                yield _batch(samples[i : i + MAX_BATCH_SAMPLES])
 
 
 def watches(path: Path, of: StoredRun) -> list[StoredWatch]:
-    """Read the engines that watched the run, in order; HistoryError when it cannot be read."""
+    """Read the engines that watched the run, in order."""
     with _run(path, of.run_id) as (connection, run):
-        rows = list(validated_rows(connection.execute(_WATCHES, (run,)), _OF_WATCHES))
+        rows = list(_validated(connection.execute(_WATCHES, (run,)), _WATCH_TYPES))
         latest = latest_seq(connection, run)
     ends = [*(seq for seq, *_ in rows), latest + 1][1:]
     return [
@@ -156,63 +171,23 @@ def watches(path: Path, of: StoredRun) -> list[StoredWatch]:
     ]
 
 
-def events_before(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event]:
-    """Yield the events that its engine was fed at its start, as they were then."""
+def notices(path: Path, of: StoredRun, watch: StoredWatch | None = None) -> list[Notice]:
+    """Read the notices of a run, or of a watch, in order."""
+    condition = of.sql_condition if watch is None else watch.sql_condition
     with _run(path, of.run_id) as (connection, run):
-        yield from _one_by_one(_stored_events(connection, run, MAX_REPLAYED_SAMPLES, f"AND seq < {watch.begun_seq:d}"))
-
-
-def events_during(path: Path, of: StoredRun, watch: StoredWatch) -> Iterator[Event | SampleBatch]:
-    """Yield the events that its engine was fed after its start."""
-    with _run(path, of.run_id) as (connection, run):
-        yield from _together(_stored_events(connection, run, None, watch.sql_condition))
-
-
-def notices_during(path: Path, of: StoredRun, watch: StoredWatch) -> list[Notice]:
-    """Read the notices of a watch, in order; HistoryError when they cannot be read."""
-    return _notices(path, of, watch.sql_condition)
-
-
-def notices(path: Path, of: StoredRun) -> list[Notice]:
-    """Read the notices of a run, in order; HistoryError when they cannot be read."""
-    return _notices(path, of, _of(of.attempt))
-
-
-def _notices(path: Path, of: StoredRun, which: str) -> list[Notice]:
-    with _run(path, of.run_id) as (connection, run):
-        rows = validated_rows(connection.execute(f"{_NOTICES} {which} ORDER BY seq", (run,)), _OF_NOTICES)
+        rows = _validated(connection.execute(_NOTICES.format(condition), (run,)), _NOTICE_TYPES)
         return [Notice(t, event, text, row_codec.decode_fields(json)) for _, t, event, text, json in rows]
 
 
 def latest_seq(connection: sqlite3.Connection, run: int) -> int:
-    """Return the highest `seq` of a run; 0 when it has no records."""
-    [(latest,)] = validated_rows(connection.execute(_LATEST, {"run": run}), _shape(_WHOLE))
+    """Return the highest `seq` of a run; 0 when it has no records. Raises sqlite3.Error."""
+    [(latest,)] = _validated(connection.execute(_LATEST, {"run": run}), _row_types(int))
     return int(latest)
-
-
-def validated_rows(rows: Iterable[tuple[Any, ...]], shape: RowTypes, alike: int = 1) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows; sqlite3.DatabaseError at the first that no memwatch can have written.
-
-    They come in the order of their first column, in which at most so many are `alike`: pages of a damaged file may lead
-    in a circle.
-    """
-    before, count = None, 0
-    times = [i for i, kind in enumerate(next(iter(shape))) if kind is float]
-    for row in rows:
-        if (*map(type, row),) not in shape or not all(
-            -row_codec.MAX_TIMESTAMP < row[i] < row_codec.MAX_TIMESTAMP for i in times
-        ):
-            raise sqlite3.DatabaseError("a row holds what no memwatch has written")
-        count = count + 1 if row[0] == before else 1
-        if count > alike or (before is not None and row[0] < before):
-            raise sqlite3.DatabaseError("its rows are in no order")
-        before = row[0]
-        yield row
 
 
 @contextmanager
 def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Open the file; yield its connection and the id of the run."""
+    """Open the file; yield its connection and the number of the run, -1 if there is no such run."""
     try:
         with closing(database_file.open_read_only(path)) as connection:
             found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
@@ -222,81 +197,84 @@ def _run(path: Path, run_id: str) -> Iterator[tuple[sqlite3.Connection, int]]:
         raise HistoryError(f"history {path}: run {run_id} cannot be read: {error}", hint) from error
 
 
+def _validated(rows: Iterable[tuple[Any, ...]], types: RowTypes, most_alike: int = 1) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows; sqlite3.DatabaseError at the first that no memwatch can have written.
+
+    Rows are ordered by their first column, in which at most `most_alike` are the same: pages of a damaged file may form
+    a circle.
+    """
+    before, count = None, 0
+    times = [i for i, kind in enumerate(next(iter(types))) if kind is float]
+    for row in rows:
+        if (*map(type, row),) not in types or not all(
+            -row_codec.MAX_TIMESTAMP < row[i] < row_codec.MAX_TIMESTAMP for i in times
+        ):
+            raise sqlite3.DatabaseError("a row holds values that memwatch never writes")
+        count = count + 1 if row[0] == before else 1
+        if count > most_alike or (before is not None and row[0] < before):
+            raise sqlite3.DatabaseError("its rows are out of order")
+        before = row[0]
+        yield row
+
+
+# --- events and samples ---------------------------------------------------------------------------------------------
+
+
 def _stored_events(
-    connection: sqlite3.Connection, run: int, most: int | None, which: str = ""
+    connection: sqlite3.Connection, run: int, most: int | None, condition: str
 ) -> Iterator[tuple[int, Event | StoredSample]]:
     """Yield the events of a run with their `seq`; beyond `most` samples the older ones are on a coarser grid."""
-    return heapq.merge(_events(connection, run, which), _stored_samples(connection, run, most, which), key=_first)
+    events, samples = _events(connection, run, condition), _samples(connection, run, most, condition)
+    return heapq.merge(events, samples, key=itemgetter(0))
 
 
-def _one_by_one(told: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Event]:
-    for _, one in told:
-        yield _sampled(*one) if isinstance(one, tuple) else one
-
-
-def _together(told: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Event | SampleBatch]:
-    for kind, group in itertools.groupby(told, key=_alike):
-        if kind is None:
-            yield from _one_by_one(group)
-            continue
-        looks = [one for _, one in group if isinstance(one, tuple)]
-        for i in range(0, len(looks), MAX_BATCH_SAMPLES):
-            yield _stretch(looks[i : i + MAX_BATCH_SAMPLES])
-
-
-def _of(attempt: int | None) -> str:
-    return "" if attempt is None else f"AND attempt = {attempt:d}"
-
-
-def _first(pair: Sequence[Any]) -> Any:
-    return pair[0]
-
-
-def _events(connection: sqlite3.Connection, run: int, which: str) -> Iterator[tuple[int, Event]]:
-    rows = connection.execute(f"{_EVENTS} {which} ORDER BY seq", (run,))
-    for seq, kind, json in validated_rows(rows, _OF_EVENTS):
+def _events(connection: sqlite3.Connection, run: int, condition: str) -> Iterator[tuple[int, Event]]:
+    for seq, kind, json in _validated(connection.execute(_EVENTS.format(condition), (run,)), _EVENT_TYPES):
         event = row_codec.decode_event(kind, json)
         if event is not None:
             yield seq, event
 
 
-def _stored_samples(
-    connection: sqlite3.Connection, run: int, most: int | None, which: str
+def _samples(
+    connection: sqlite3.Connection, run: int, most: int | None, condition: str
 ) -> Iterator[tuple[int, StoredSample]]:
-    grid, recent = _thinned(connection, run, most, which)
+    grid, recent = _grid(connection, run, most, condition)
     # INDEXED BY and the index's own condition: SQLite would scan a month of rows otherwise
     index, coarse = ("INDEXED BY coarse_samples", "AND grid >= 60") if grid >= 60 else ("", "")
-    older = connection.execute(_SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {which}"), (run, recent))
-    newer = connection.execute(_SAMPLES.format("", f"seq >= ? {which}"), (run, recent))
-    for seq, group in itertools.groupby(validated_rows(itertools.chain(older, newer), _OF_SAMPLES, _POOLS), key=_first):
+    older = _SAMPLES.format(index, f"seq < ? {coarse} AND grid >= {grid:d} {condition}")
+    newer = _SAMPLES.format("", f"seq >= ? {condition}")
+    found = itertools.chain(connection.execute(older, (run, recent)), connection.execute(newer, (run, recent)))
+    for seq, group in itertools.groupby(_validated(found, _SAMPLE_TYPES, _MAX_SAMPLE_ROWS), key=itemgetter(0)):
         rows = list(group)
         yield seq, (rows[0][1], [row[2:] for row in rows])
 
 
-def _thinned(connection: sqlite3.Connection, run: int, most: int | None, which: str) -> tuple[int, int]:
+def _grid(connection: sqlite3.Connection, run: int, most: int | None, condition: str) -> tuple[int, int]:
     """Return the grid to read, and the `seq` from which all samples are read."""
-    ends = (validated_rows(connection.execute(_END.format(which, way), (run,)), _OF_ENDS) for way in ("ASC", "DESC"))
-    (_, began_t), (latest, ended_t) = (next(end, (0, 0.0)) for end in ends)
+    ends = (connection.execute(_END.format(condition, way), (run,)) for way in ("ASC", "DESC"))
+    (_, began_t), (latest, ended_t) = (next(_validated(end, _END_TYPES), (0, 0.0)) for end in ends)
     if most is None or latest <= most:
         return 0, 0
     seconds = ended_t - began_t
     return next((grid for grid in _GRIDS if seconds <= most * grid), 600), latest - _REPLAY_RECENT
 
 
-def _sampled(t: float, rows: Sequence[row_codec.SampleRow]) -> Sampled:
-    return Sampled(t, row_codec.decode_sample(rows))
+def _one_by_one(stored: Iterable[tuple[int, Event | StoredSample]]) -> Iterator[Event]:
+    for _, one in stored:
+        yield Sampled(one[0], row_codec.decode_sample(one[1])) if isinstance(one, tuple) else one
 
 
-def _alike(told: tuple[int, Event | StoredSample]) -> object:
-    """Return a key that samples with the same limits and accounting share; None for other events."""
-    if not isinstance(told[1], tuple) or not told[1][1][0][0]:
+def _batch_key(stored: tuple[int, Event | StoredSample]) -> object:
+    """Return a key that samples with the same limits and accounting share; None for anything else."""
+    _, one = stored
+    if not isinstance(one, tuple) or not one[1][0][0]:
         return None
-    return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in told[1][1]]
+    return [(resource, bound, origin, counted) for resource, _, bound, origin, _, counted in one[1]]
 
 
-def _stretch(looks: Sequence[StoredSample]) -> SampleBatch:
-    pools = [_series(rows) for rows in zip(*[rows for _, rows in looks], strict=True)]
-    return SampleBatch([t for t, _ in looks], tuple(pools), looks[0][1][0][5])
+def _batch(samples: Sequence[StoredSample]) -> SampleBatch:
+    series = [_series(rows) for rows in zip(*[rows for _, rows in samples], strict=True)]
+    return SampleBatch([t for t, _ in samples], tuple(series), samples[0][1][0][5])
 
 
 def _series(rows: Sequence[row_codec.SampleRow]) -> UsageSeries:
