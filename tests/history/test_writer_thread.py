@@ -95,7 +95,7 @@ def test_what_a_slow_disk_costs_is_told_once_and_so_is_its_recovery(
     while time.monotonic() < deadline:  # ten times as many as have room while one commit takes place
         put(100)
         time.sleep(0.001)
-    assert told == [(False, "more is to be kept than the disk takes: the oldest records that waited are lost")]
+    assert told == [(False, "records come faster than the disk takes them: the oldest that waited are lost")]
     slow.commit_seconds = 0.0
     until(lambda: put(1) or len(told) > 1)
     assert told[1:] == [(True, "")]

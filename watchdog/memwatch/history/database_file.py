@@ -18,16 +18,16 @@ from memwatch.system import private_files
 
 BUSY_MS = 50  # Milliseconds to wait for a lock, which another memwatch holds for less than 1 ms (measured).
 _OPEN_SECONDS = 1.0  # The same at the start, when another memwatch may create the tables (chosen).
-_CACHE = "PRAGMA cache_size = -256"  # KiB; reading fills the 2 MiB that SQLite takes otherwise, and is no faster
+_CACHE = "PRAGMA cache_size = -256"  # KiB; reading fills SQLite's default of 2 MiB, and is no faster with it
 _CHECK_SECONDS = 0.1  # Timeout of the check of a file that was not closed, within a start (chosen).
 READ_SECONDS = 20.0  # Timeout of the next row; scanning 500 MB takes one or two seconds (measured).
-_GAP_SECONDS = 0.1  # Interval of checking the time; a longer one was spent elsewhere.
+_GAP_SECONDS = 0.1  # Longest interval between two checks that counts; a longer one was spent elsewhere (chosen).
 _OPERATIONS = 10_000  # SQLite's operations between two such checks: 1 ms (measured).
 _SIDES = ("", "-wal", "-shm")
 
 
 def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
-    """The file, made when missing, and a sentence about a damaged one that was set aside (empty: there was none).
+    """Open the file, made if missing, and return a sentence about a damaged one that was renamed (empty: none was).
 
     HistoryError when the path cannot be used: a symlink, no permission, a full or read-only disk, another program's
     database, or one of a newer memwatch; such a file is left as it is.
@@ -52,14 +52,14 @@ def open_database(path: Path) -> tuple[sqlite3.Connection, str]:
 def open_read_only(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connection:
     """Open a connection that writes nothing; for an older memwatch's file, to a migrated copy in memory.
 
-    A query that works for so long without a row is given up: sqlite3.OperationalError. HistoryError for another
-    program's database and for one that a newer memwatch wrote.
+    A query that finds no row for `seconds` raises sqlite3.OperationalError. HistoryError for another program's database
+    and for one that a newer memwatch wrote.
     """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_OPEN_SECONDS, uri=True)
     try:
-        with _of_text():
+        with _text_errors():
             if schema_migrations.is_older(connection):
-                connection = _brought_up_to_date(connection)
+                connection = _migrated_copy(connection)
             connection.execute("PRAGMA query_only = on")
             connection.execute(_CACHE)
         _bound_each_row(connection, seconds)
@@ -69,7 +69,7 @@ def open_read_only(path: Path, seconds: float = READ_SECONDS) -> sqlite3.Connect
     return connection
 
 
-def _brought_up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
+def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
     with closing(connection):
         copy = sqlite3.connect(":memory:", isolation_level=None)
         connection.backup(copy)
@@ -128,7 +128,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     unclean = _size(path.with_name(path.name + "-wal")) > 0
     connection = sqlite3.connect(path, timeout=_OPEN_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        with _of_text():
+        with _text_errors():
             connection.execute(_CACHE)
             deadline = time.monotonic() + _OPEN_SECONDS
             while not _set_up(connection, give_up=time.monotonic() > deadline):
@@ -143,16 +143,16 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _of_text() -> Iterator[None]:
+def _text_errors() -> Iterator[None]:
     """Handle errors that quote a table's broken definition, which Python fails to decode as UTF-8."""
     try:
         yield
     except UnicodeDecodeError as error:
-        raise sqlite3.DatabaseError("its tables are described by what is no text") from error
+        raise sqlite3.DatabaseError("the definitions of its tables are not text") from error
 
 
 def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
-    """False: another memwatch is setting up the same file, for which SQLite does not always wait."""
+    """Return False if another memwatch is setting up the same file, for which SQLite does not always wait."""
     try:
         schema_migrations.refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -166,19 +166,19 @@ def _set_up(connection: sqlite3.Connection, give_up: bool) -> bool:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    """Check for damage after a kill or a crash, for a bounded time: a start must not wait for a gigabyte."""
+    """Check for damage after a kill or a crash, for a bounded time: checking a gigabyte would delay the start."""
     try:
         with query_time_limit(connection, _CHECK_SECONDS):
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError:
-        return  # time is up: what was looked at is sound
+        return  # time is up: the pages that were checked are sound
     if found != "ok":
         raise sqlite3.DatabaseError(found.splitlines()[-1])
 
 
 @contextmanager
 def query_time_limit(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
-    """Limit the time of queries within; then they raise sqlite3.OperationalError."""
+    """Within it, queries raise sqlite3.OperationalError after this time."""
     deadline = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPERATIONS)
     try:
@@ -188,11 +188,11 @@ def query_time_limit(connection: sqlite3.Connection, seconds: float) -> Iterator
 
 
 def _bound_each_row(connection: sqlite3.Connection, seconds: float) -> None:
-    """Give up what finds no row for so long: pages of a damaged file may lead in a circle, past rows nobody wants.
+    """Stop a query that finds no row for this time: the pages of a damaged file may form a circle.
 
-    What the reader of the rows does between them is not counted. A row costs 0.1 us more.
+    The time that the reader spends between two rows is not counted. A row costs 0.1 us more (measured).
     """
-    left, looked_t, found = seconds, time.monotonic(), False
+    left, checked_t, found = seconds, time.monotonic(), False
 
     def row(_: sqlite3.Cursor, values: tuple[Any, ...]) -> tuple[Any, ...]:
         nonlocal found
@@ -200,10 +200,10 @@ def _bound_each_row(connection: sqlite3.Connection, seconds: float) -> None:
         return values
 
     def is_over() -> bool:
-        nonlocal left, looked_t, found
+        nonlocal left, checked_t, found
         now = time.monotonic()
-        left = seconds if found else left - min(now - looked_t, _GAP_SECONDS)
-        looked_t, found = now, False
+        left = seconds if found else left - min(now - checked_t, _GAP_SECONDS)
+        checked_t, found = now, False
         return left < 0
 
     connection.row_factory = row

@@ -18,8 +18,8 @@ from memwatch.history.retention import Retention
 from memwatch.history.writer_thread import HistoryWriter, RunRecord, TableRow, roll_back
 from memwatch.system import json_and_yaml
 
-_GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, seconds that make a step of it)
-_CLOSE_SECONDS = 2.0
+_GRIDS = ((600, 599.5), (60, 59.5), (10, 9.5), (1, 0.95))  # (name in the file, least seconds between two samples)
+_CLOSE_SECONDS = 2.0  # timeout of the last write (chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class OpenedRun:
 
     run_id: str
     attempt: int  # 0 for the run's first trainer process
-    resumed: bool  # the run has a past: replay it
+    resumed: bool  # the run has earlier records: replay them
     new_attempt: bool  # ... and this trainer process is a successor of the one watched before
 
 
@@ -63,7 +63,7 @@ class HistoryStore:
         self._run: RunRecord | None = None
         self._attempt = self._seq = 0
         self._last_on_grid: dict[int, float] = {}
-        self._held: list[Sampled] = []  # that came alone, and wait for others
+        self._held: list[Sampled] = []  # came without other events, and wait for the next write
 
     @classmethod
     def open(
@@ -75,88 +75,86 @@ class HistoryStore:
     ) -> HistoryStore:
         """Open or make the file (0600, in a 0700 folder if that is made too); HistoryError when it cannot be used.
 
-        Where it grows beyond `most_bytes`, what is oldest goes; `now` paces the looks at its size.
+        Beyond `most_bytes`, the oldest records are removed; `now` times the checks of the file's size.
         """
         connection, set_aside = database_file.open_database(path)
         return cls(path, connection, set_aside, proc, most_bytes=most_bytes, now=now)
 
     @property
     def failure(self) -> str | None:
-        """Why the history is not being written now; None when it is."""
+        """Why the history is not being written now; None if it is."""
         return self._writer.failure
 
     @property
     def loss(self) -> str | None:
-        """The report of records that waited for too long and were lost; None when none were."""
+        """The report of records that waited for too long and were lost; None without any."""
         return self._writer.loss
 
     def open_run(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> OpenedRun:
-        """Find the run that this trainer process belongs to, or begin one; `key` comes from `identity.run_key`.
+        """Find the run that this trainer process belongs to, or begin one; `key` comes from `run_identity.run_key`.
 
-        The same process as before: the same attempt goes on. A successor of a process that is gone and did not
-        complete: a new attempt of its run. Else a new run, as also when another memwatch watches that process now.
+        The process that was watched before continues its attempt. A successor of a process that is gone and did not
+        complete is a new attempt of its run. Any other process begins a new run, and so does a process that another
+        memwatch watches now.
         """
-        self._hand_over((), (), patient=False)
+        self._write((), (), patient=False)
         texts = map(encodable, (attached.command, cwd, log, os.uname().nodename))
         facts = (key, now, *texts)
-        process = (
-            *_identity(attached.target),
-            attached.t,
-            os.getpid(),
-            run_identity.start_ticks(os.getpid(), self._proc) or 0,
-        )
-        opening = _new_run(now)
+        watcher_ticks = run_identity.start_ticks(os.getpid(), self._proc) or 0
+        process = (*_identity(attached.target), attached.t, os.getpid(), watcher_ticks)
         with self._writer.connection_lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
-                opening = self._find(key, attached.target) or opening
-                self._run = RunRecord(None, (opening.run_id, *facts), (opening.attempt, *process))
+                opened = self._find(key, attached.target) or _new_run(now)
+                self._run = RunRecord(None, (opened.run_id, *facts), (opened.attempt, *process))
                 self._enter(self._run)
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 roll_back(self._connection)
                 self._writer.failure = str(error)
-                opening = _new_run(now)
-                self._run = RunRecord(None, (opening.run_id, *facts), (opening.attempt, *process))
+                opened = _new_run(now)
+                self._run = RunRecord(None, (opened.run_id, *facts), (opened.attempt, *process))
                 self._seq = 0
-        self._attempt = opening.attempt
+        self._attempt = opened.attempt
         self._last_on_grid = {}
-        return opening
+        return opened
 
-    def record_engine(self, judge: EngineRecord, now: float) -> None:
+    def record_engine(self, engine: EngineRecord, now: float) -> None:
         """Record that an engine begins: it is fed `stored_runs.events_to_replay` and then all that is appended."""
         if self._run is not None:
-            row = (self._next(), now, judge.version, judge.settings)
+            row = (self._next_seq(), now, engine.version, engine.settings)
             self._writer.enqueue(self._run, [("watches", row)], patient=False)
 
     def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
-        """Write them in one transaction: it is on disk (safe from a kill) on return or, after 50 ms, in the background.
+        """Write the records in one transaction: on return they are on disk, safe from a kill.
 
-        Samples that come alone may wait some seconds for the next call, as a commit costs as much as a sample; they
-        are then written in the background. A Signalling is waited for as long even where earlier records still wait.
-        It does not raise: trouble shows in `failure`, and the latest records wait.
+        If that takes more than 50 ms, they are written in the background. Samples that come without other events may
+        wait up to `wait_seconds` for the next call, because a commit costs as much as a sample; they are then written
+        in the background. A Signalling is waited for even if earlier records still wait. It does not raise: errors show
+        in `failure`, and the latest records wait.
         """
         if self._run is None:
             return
         samples = [event for event in events if isinstance(event, Sampled)]
         if notices or len(samples) < len(events):
             insist = any(isinstance(event, Signalling) for event in events)
-            self._hand_over(events, notices, patient=True, insist=insist)
+            self._write(events, notices, patient=True, insist=insist)
             return
         self._held += samples
         if self._held and not 0 <= self._held[-1].t - self._held[0].t < wait_seconds:
-            self._hand_over((), (), patient=not wait_seconds)
+            self._write((), (), patient=not wait_seconds)
 
-    def _hand_over(
-        self, events: Sequence[Event], notices: Sequence[Notice], patient: bool, insist: bool = False
-    ) -> None:
-        """Return the waiting samples and these."""
+    def _write(self, events: Sequence[Event], notices: Sequence[Notice], patient: bool, insist: bool = False) -> None:
+        """Pass the samples that wait, and these records, to the writer."""
         held, self._held = self._held, []
         rows: list[TableRow] = []
         for sampled in held:
-            rows += self._sample_rows(sampled, told=False)
+            rows += self._sample_rows(sampled, on_each_grid=False)
         for event in events:
-            rows += self._sample_rows(event, told=True) if isinstance(event, Sampled) else self._event_rows(event)
+            if isinstance(event, Sampled):
+                rows += self._sample_rows(event, on_each_grid=True)
+            else:
+                rows += self._event_rows(event)
         for notice in notices:
             rows += self._notice_rows(notice)
         if self._run is not None and rows:
@@ -164,14 +162,13 @@ class HistoryStore:
 
     def close(self) -> None:
         """Write the waiting records and close the file, within two seconds."""
-        self._hand_over((), (), patient=False)
+        self._write((), (), patient=False)
         self._run = None
         self._writer.close(_CLOSE_SECONDS)
 
     # --- which run it is ---
 
     def _find(self, key: str, target: Target) -> OpenedRun | None:
-        """Find the run in the file that the process belongs to."""
         attempts = self._connection.execute(
             """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
             FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
@@ -211,7 +208,7 @@ class HistoryStore:
 
     # --- rows ---
 
-    def _next(self) -> int:
+    def _next_seq(self) -> int:
         self._seq += 1
         return self._seq
 
@@ -220,18 +217,18 @@ class HistoryStore:
             kind, json = row_codec.encode_event(event)
         except json_and_yaml.SerializationError:
             return
-        yield "events", (self._next(), self._attempt, event.t, kind, json)
+        yield "events", (self._next_seq(), self._attempt, event.t, kind, json)
         if isinstance(event, Exited):
             yield "endings", (self._attempt, event.t, event.cause.value)
 
-    def _sample_rows(self, event: Sampled, told: bool) -> Iterable[TableRow]:
-        """Return all samples; one that was taken together with another event is on each grid."""
+    def _sample_rows(self, event: Sampled, on_each_grid: bool) -> Iterable[TableRow]:
+        """A sample that was taken together with another event is on each grid."""
         t = event.t
-        steps = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
-        for grid in steps:
+        grids = [grid for grid, seconds in _GRIDS if not 0 <= t - self._last_on_grid.get(grid, -1e18) < seconds]
+        for grid in grids:
             self._last_on_grid[grid] = t
-        coarsest = _GRIDS[0][0] if told else steps[0] if steps else 0
-        seq = self._next()
+        coarsest = _GRIDS[0][0] if on_each_grid else next(iter(grids), 0)
+        seq = self._next_seq()
         for slot, row in enumerate(row_codec.encode_sample(event.sample)):
             yield "samples", (seq, slot, self._attempt, t, coarsest, *row)
 
@@ -241,7 +238,7 @@ class HistoryStore:
         except json_and_yaml.SerializationError:
             json = b"{}"
         texts = map(encodable, (notice.event, notice.text))
-        yield "notices", (self._next(), self._attempt, notice.t, *texts, json)
+        yield "notices", (self._next_seq(), self._attempt, notice.t, *texts, json)
 
 
 def _identity(target: Target) -> tuple[str, int, int]:

@@ -12,12 +12,12 @@ _GRIDS = (1, 10, 60, 600)  # Seconds; a sample on none of them, nor on a coarser
 _OTHERS = """SELECT runs.id, watcher_pid, watcher_start_ticks FROM runs JOIN attempts ON run = runs.id
     WHERE runs.id != ? ORDER BY runs.id"""
 _FIRST = "SELECT seq FROM {} WHERE run = ? ORDER BY seq LIMIT 1"
-_TAKE = "DELETE FROM {} WHERE run = ? AND seq < ?"
+_REMOVE = "DELETE FROM {} WHERE run = ? AND seq < ?"
 _LAST = "SELECT seq FROM samples WHERE run = ? ORDER BY seq DESC LIMIT 1"
-_KEPT = "kind IN ('Attached', 'Exited')"  # events without which the others have no meaning
-_OLDEST = {"samples": "", "notices": "", "events": f"AND NOT {_KEPT}"}  # table: which of its records may be removed
+# By table, the condition for records that may be removed; other events have no meaning without these two.
+_REMOVABLE = {"samples": "", "notices": "", "events": "AND NOT kind IN ('Attached', 'Exited')"}
 
-IsAnother = Callable[[int, int], bool]  # whether the PID and the start are those of another memwatch that runs
+IsAnother = Callable[[int, int], bool]  # whether the PID and start ticks are those of another memwatch that runs
 
 
 class Retention:
@@ -26,24 +26,24 @@ class Retention:
     def __init__(self, most_bytes: int, is_another: IsAnother) -> None:
         self._most_bytes, self._is_another = most_bytes, is_another
         self._shrinks = False
-        self._going: int | None = None  # the run that is being taken: a part of it would tell nothing true
-        self._level = self._seq = 0  # how far the watched run is thinned: the grid, and the place
-        self._thinned = 0  # the place up to which it has been thinned by all grids
+        self._removed: int | None = None  # the run that is being removed, part by part
+        self._level = self._seq = 0  # how far the watched run is thinned: index of the grid, and `seq`
+        self._thinned = 0  # the `seq` up to which it has been thinned by all grids
 
     def step(self, connection: sqlite3.Connection, watched: int) -> bool:
         """Do a bounded part of the work within the caller's transaction; False: none is left. Raises sqlite3.Error.
 
-        `watched` is the number of the run that is kept whatever comes.
+        `watched` is the number of the run that is never removed.
         """
-        if self._going is None:
+        if self._removed is None:
             self._shrinks = used_bytes(connection) > self._most_bytes * (SHRINK_TO_SHARE if self._shrinks else 1.0)
             if not self._shrinks:
                 return False
-            self._going = self._oldest_but(connection, watched)
-        if self._going is None:
+            self._removed = self._oldest_but(connection, watched)
+        if self._removed is None:
             return self._thin(connection, watched)
-        if _take(connection, self._going):
-            self._going = None
+        if _remove_part(connection, self._removed):
+            self._removed = None
         return True
 
     def _oldest_but(self, connection: sqlite3.Connection, watched: int) -> int | None:
@@ -60,8 +60,8 @@ class Retention:
             return False
         _forget_watches(connection, run)
         if self._level == len(_GRIDS):
-            self._level, self._thinned = 0, self._seq  # details of what has come since go before more of the oldest
-            return _take_oldest(connection, run, end)
+            self._level, self._thinned = 0, self._seq  # newer records are thinned before more of the oldest are removed
+            return _remove_oldest(connection, run, end)
         upto = min(self._seq + RECORDS_PER_STEP, end)
         connection.execute(
             "DELETE FROM samples WHERE run = ? AND seq >= ? AND seq < ? AND grid < ?",
@@ -82,32 +82,32 @@ def used_bytes(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def _take(connection: sqlite3.Connection, run: int) -> bool:
+def _remove_part(connection: sqlite3.Connection, run: int) -> bool:
     """Remove the first records of a run or, when it has none left, the run itself; True: the run was removed."""
     _forget_watches(connection, run)
     for table in ("samples", "events", "notices"):
         first = connection.execute(_FIRST.format(table), (run,)).fetchone()
         if first is not None:
-            connection.execute(_TAKE.format(table), (run, first[0] + RECORDS_PER_STEP))
+            connection.execute(_REMOVE.format(table), (run, first[0] + RECORDS_PER_STEP))
             return False
     connection.execute("DELETE FROM attempts WHERE run = ?", (run,))
     connection.execute("DELETE FROM runs WHERE id = ?", (run,))
     return True
 
 
-def _take_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
+def _remove_oldest(connection: sqlite3.Connection, run: int, end: int) -> bool:
     """Remove some records from the run's beginning, up to `end`; False: there are none."""
     rows = [
-        connection.execute(f"SELECT seq FROM {table} WHERE run = ? {which} ORDER BY seq LIMIT 1", (run,)).fetchone()  # noqa: S608
-        for table, which in _OLDEST.items()
+        connection.execute(f"SELECT seq FROM {table} WHERE run = ? {condition} ORDER BY seq LIMIT 1", (run,)).fetchone()  # noqa: S608
+        for table, condition in _REMOVABLE.items()
     ]
     first = min((row[0] for row in rows if row is not None), default=end)
-    for table, which in _OLDEST.items():
+    for table, condition in _REMOVABLE.items():
         bound = min(first + RECORDS_PER_STEP, end)
-        connection.execute(f"DELETE FROM {table} WHERE run = ? AND seq < ? {which}", (run, bound))  # noqa: S608
+        connection.execute(f"DELETE FROM {table} WHERE run = ? AND seq < ? {condition}", (run, bound))  # noqa: S608
     return bool(first < end)
 
 
 def _forget_watches(connection: sqlite3.Connection, run: int) -> None:
-    """Remove the engines of a run that is incomplete, because it cannot be judged again."""
+    """Remove the engines of a run that becomes incomplete: their decisions cannot be reproduced any more."""
     connection.execute("DELETE FROM watches WHERE run = ?", (run,))

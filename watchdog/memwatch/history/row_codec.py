@@ -16,12 +16,12 @@ from memwatch.system import json_and_yaml
 _KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event) if kind is not Sampled}
 _INT_MAX = 2**63 - 1  # the largest INTEGER of SQLite
 MAX_TIMESTAMP = 2.5e11  # Seconds: Python has dates until the year 9999.
-_MOST = 2.0**63  # of a generation, or a level of the log
+_MAX_FIGURE = 2.0**63  # of a generation, or of a gauge of the log
 
 
 @dataclass(frozen=True, slots=True)
 class _NoticeFields:
-    """The fields of any notice that are read again, with their types."""
+    """The fields of notices that are read from a history again, with their types."""
 
     resource: str | None = None
     gen: float | None = None
@@ -42,7 +42,7 @@ SampleRow = tuple[str, int, "int | None", "str | None", "int | None", "str | Non
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
-    """Encode any event but Sampled as (kind, JSON); ShapeError for a value that JSON cannot hold."""
+    """Encode any event but Sampled as (kind, JSON); SerializationError for a value that JSON cannot hold."""
     return type(event).__name__, json_and_yaml.to_json(event)
 
 
@@ -55,11 +55,9 @@ def decode_event(kind: str, json: bytes | str) -> Event | None:
         event = json_and_yaml.from_json(json, type_)
     except json_and_yaml.SerializationError:
         return None
-    figures = (getattr(event, field.name) for field in fields(event))
-    is_sound = abs(event.t) < MAX_TIMESTAMP and all(
-        abs(one) <= _MOST for one in figures if isinstance(one, (int, float))
-    )
-    return event if is_sound else None
+    values = (getattr(event, field.name) for field in fields(event))
+    is_bounded = all(abs(value) <= _MAX_FIGURE for value in values if isinstance(value, (int, float)))
+    return event if is_bounded and abs(event.t) < MAX_TIMESTAMP else None
 
 
 def decode_fields(json: bytes | str) -> Mapping[str, Any]:

@@ -13,10 +13,9 @@ _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.c
 
 
 def run_key(argv: Sequence[str], cwd: str, log_path: str | None, uid: int) -> str:
-    """Return a key that a trainer and the successor that resumes it share: program, folder, log and user.
+    """Return a key that a trainer and the successor that resumes it share: program, folder, log and user, printable.
 
-    Options count for nothing, because `--resume CKPT` comes in as many spellings as there are trainers; nor does the
-    interpreter. A text of printable characters.
+    It contains neither the interpreter nor options, because every trainer spells `--resume CKPT` in its own way.
     """
     log = os.path.normpath(log_path) if log_path else ""
     return repr((program(argv, cwd), os.path.normpath(cwd), log, uid))

@@ -9,7 +9,7 @@ from memwatch.errors import HistoryError
 
 APPLICATION_ID = 0x6D656D77  # "memw": tells a history file from any other SQLite file
 
-# What can be endless, or computed as it is read: of whoever made the file.
+# Counts views, triggers, virtual tables and computed columns of a foreign file: reading one may run code or never end.
 _STRANGE = """SELECT (SELECT count(*) FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE '%VIRTUAL%') +
     (SELECT count(*) FROM sqlite_master AS one, pragma_table_xinfo(one.name) AS of WHERE of.hidden > 0)"""
 
@@ -32,8 +32,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, t REAL NOT NULL,
             kind TEXT NOT NULL, json BLOB NOT NULL,
             PRIMARY KEY (run, seq)) WITHOUT ROWID""",
-        # grid: 600, 60, 10 or 1, the coarsest grid of seconds that this sample stands on, 0 where it stands on none; a
-        # replay of a long run reads the coarse ones only. 600 as well for one that was taken together with an event.
+        # grid: 600, 60, 10 or 1, the coarsest grid of seconds that this sample is on, or 0; a replay of a long run
+        # reads the coarse ones only. A sample that was taken together with an event has 600, too.
         """CREATE TABLE samples (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, slot INTEGER NOT NULL, attempt INTEGER NOT NULL,
             t REAL NOT NULL, grid INTEGER NOT NULL, resource TEXT NOT NULL, used INTEGER NOT NULL,
@@ -47,11 +47,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, seq)) WITHOUT ROWID""",
     ),
     (
-        # a memwatch began at `seq` to judge the run: with what, as JSON; before that it was fed what was there
+        # an engine began to watch the run at `seq`, after it was fed the earlier records; settings: JSON
         """CREATE TABLE watches (
             run INTEGER NOT NULL, seq INTEGER NOT NULL, t REAL NOT NULL, version TEXT NOT NULL, settings BLOB NOT NULL,
             PRIMARY KEY (run, seq)) WITHOUT ROWID""",
-        "ALTER TABLE samples ADD COLUMN counted INTEGER REFERENCES origins (id)",  # how main memory's use came about
+        "ALTER TABLE samples ADD COLUMN counted INTEGER REFERENCES origins (id)",  # how main memory was measured
     ),
 )
 
@@ -59,14 +59,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIGRATIONS) -> None:
     """Bring the file up to date in one transaction, or leave it as it was.
 
-    `connection` is in autocommit mode (isolation_level None). HistoryError as `refuse_foreign`.
+    `connection` is in autocommit mode (isolation_level None). Raises as `refuse_foreign` does.
     """
     refuse_foreign(connection, len(steps))
     if _version(connection) == len(steps):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in steps[_version(connection) :]:  # asked again: another memwatch may have been faster
+        for step in steps[_version(connection) :]:  # read again: another memwatch may have been faster
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -79,7 +79,7 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = MIG
 
 
 def is_older(connection: sqlite3.Connection) -> bool:
-    """Whether later steps are missing in the file; HistoryError as for `refuse_foreign`."""
+    """Whether the file lacks later steps; raises as `refuse_foreign` does."""
     refuse_foreign(connection)
     return _version(connection) < len(MIGRATIONS)
 
@@ -91,7 +91,7 @@ def refuse_foreign(connection: sqlite3.Connection, newest: int = len(MIGRATIONS)
     if application != APPLICATION_ID and (application or tables or _version(connection)):
         raise HistoryError("it is the database of another program", "name another file with --history")
     if connection.execute(_STRANGE).fetchone()[0]:
-        reason = "it has views, triggers or columns that are computed, as no memwatch makes"
+        reason = "it has views, triggers or computed columns, which memwatch never makes"
         raise HistoryError(reason, "name another file with --history")
     if _version(connection) > newest:
         raise HistoryError(

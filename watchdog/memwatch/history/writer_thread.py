@@ -13,8 +13,8 @@ from typing import Any
 
 from memwatch.history.retention import Retention
 
-# rows that wait for a disk that works
-_KEEP = {"watches": 10, "events": 2000, "samples": 4000, "notices": 1000, "endings": 10}
+# By table, the rows that wait at most while the disk does not take them (chosen).
+_MAX_WAITING = {"watches": 10, "events": 2000, "samples": 4000, "notices": 1000, "endings": 10}
 _INSERT = {
     "watches": "INSERT OR IGNORE INTO watches VALUES (?, ?, ?, ?, ?)",
     "events": "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?, ?)",
@@ -24,12 +24,12 @@ _INSERT = {
     " SET exited_t = (SELECT t FROM this), cause = (SELECT cause FROM this)"
     " WHERE run = (SELECT run FROM this) AND attempt = (SELECT attempt FROM this)",
 }
-_TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and numbers in the file
+_TEXTS = (8, 10)  # the columns of `samples` after `run` that are texts here and ids in the file
 
 WAIT_SECONDS = 0.05  # Timeout of waiting for a commit, which usually takes 0.2 ms (measured).
 _ROOM_SECONDS = 60.0  # Interval of checking the size of the file (chosen).
-_RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
-_LOSES = "more is to be kept than the disk takes: the oldest records that waited are lost"
+_RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)  # Pauses after one failure, two failures ... (chosen).
+_LOSS = "records come faster than the disk takes them: the oldest that waited are lost"
 
 
 @dataclass(slots=True)
@@ -54,20 +54,21 @@ TableRow = tuple[str, tuple[Any, ...]]  # table, values without the run
 
 
 class Backlog:
-    """Rows in memory; when there are too many, the latest of each table."""
+    """Rows in memory, of each table the latest."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, deque[tuple[RunRecord, tuple[Any, ...]]]] = {t: deque(maxlen=n) for t, n in _KEEP.items()}
+        self.rows: dict[str, deque[tuple[RunRecord, tuple[Any, ...]]]] = {
+            table: deque(maxlen=most) for table, most in _MAX_WAITING.items()
+        }
         self.lost = 0
 
     def add(self, table: str, run: RunRecord, values: tuple[Any, ...]) -> None:
-        """Add a row; drop the oldest of its table when there is no room."""
+        """Add a row; drop the oldest of its table if there is no room."""
         rows = self.rows[table]
         self.lost += len(rows) == rows.maxlen
         rows.append((run, values))
 
     def extend(self, later: Backlog) -> None:
-        """Append later rows."""
         self.lost += later.lost
         for table, rows in later.rows.items():
             for run, values in rows:
@@ -78,9 +79,9 @@ class Backlog:
 
 
 class HistoryWriter:
-    """Owns the connection's writing side. `failure` says why the last try did not work, None when it did.
+    """Owns the connection's writing side. `failure` says why the last try failed; None if it did not.
 
-    `loss` says that records go which waited for too long; None again once there was room for all of them.
+    `loss` says that records were lost which waited for too long; None again once all waiting records were written.
     """
 
     def __init__(
@@ -91,25 +92,24 @@ class HistoryWriter:
         stalled_seconds: float = 5.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` times the checks of the file's size."""
         self.failure: str | None = None
         self.loss: str | None = None
         self.connection_lock = threading.Lock()
         self._connection, self._still_there = connection, still_there
-        self._retention, self._retained_t, self._now = retention, -math.inf, now  # when it is asked again
+        self._retention, self._retained_t, self._now = retention, -math.inf, now  # not before that time
         self._stalled_seconds = stalled_seconds
         self._state = threading.Condition()
         self._waiting = Backlog()
-        self._put = self._done = 0  # how many times `put` was called; of these, how many have been tried
+        self._put = self._done = 0  # how often rows were enqueued, and how many of these have been tried
         self._trying_since: float | None = None
         self._closing = False
-        self._origins: dict[str, int] = {}
+        self._text_ids: dict[str, int] = {}
         self._thread: threading.Thread | None = None
 
     def enqueue(self, run: RunRecord, rows: list[TableRow], patient: bool = True, insist: bool = False) -> None:
-        """Hand rows over; when `patient`, wait a moment for their commit: usually they are on disk by then.
+        """Add rows; if `patient`, wait a moment for their commit: usually they are on disk then.
 
-        Not where earlier ones still wait, since a slow disk would hold up each call, but when they `insist`.
+        Unless told to `insist`, it does not wait if earlier rows still wait: a slow disk would hold up each call.
         """
         with self._state:
             for table, values in rows:
@@ -131,7 +131,7 @@ class HistoryWriter:
         if self._thread is not None:
             self._thread.join(patience_seconds)
         elif self._waiting:
-            self._work()  # no thread could be had
+            self._work()  # no thread could be started
         else:
             self._connection.close()
 
@@ -150,7 +150,7 @@ class HistoryWriter:
         if since is not None and time.monotonic() - since > self._stalled_seconds:
             self.failure = f"the disk has not answered for more than {self._stalled_seconds:g} s"
         if self._waiting.lost:
-            self.loss = _LOSES
+            self.loss = _LOSS
 
     # --- on the thread ---
 
@@ -159,7 +159,7 @@ class HistoryWriter:
         failures = 0
         while True:
             with self._state:
-                if failures and not self._closing:  # what comes in meanwhile waits, in bounded room
+                if failures and not self._closing:  # rows that come in meanwhile wait, up to a bound
                     pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1]
                     self._state.wait_for(lambda: self._closing, pause)
                 else:
@@ -173,7 +173,7 @@ class HistoryWriter:
                 self._make_room(held)
             with self._state:
                 self.failure, self._done, self._trying_since = failure, tried, None
-                self.loss = _LOSES if held.lost or self._waiting.lost else None
+                self.loss = _LOSS if held.lost or self._waiting.lost else None
                 self._state.notify_all()
             if failure is None:
                 held = Backlog()
@@ -194,11 +194,11 @@ class HistoryWriter:
                         if run.id is None and id(run) not in entered:
                             entered[id(run)] = run.insert(self._connection)
                         number = entered.get(id(run), run.id)
-                        row = self._with_numbers(values) if table == "samples" else values
+                        row = self._with_text_ids(values) if table == "samples" else values
                         self._connection.execute(_INSERT[table], (number, *row))
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
-                self._origins.clear()
+                self._text_ids.clear()
                 roll_back(self._connection)
                 return str(error)
         for waiting in rows.rows.values():
@@ -207,7 +207,7 @@ class HistoryWriter:
         return None
 
     def _make_room(self, written: Backlog) -> None:
-        """Do a step of it after each write, while there is something to do."""
+        """Do one step of the retention, after a write and while there is something to do."""
         run = next((rows[-1][0] for rows in written.rows.values() if rows), None)
         if self._retention is None or run is None or run.id is None or self._now() < self._retained_t:
             return
@@ -216,28 +216,24 @@ class HistoryWriter:
                 self._connection.execute("BEGIN IMMEDIATE")
                 more = self._retention.step(self._connection, run.id)
                 self._connection.execute("COMMIT")
-            except sqlite3.Error:  # the next write tells what is wrong
+            except sqlite3.Error:  # the next write reports what is wrong
                 roll_back(self._connection)
                 more = False
         self._retained_t = -math.inf if more else self._now() + _ROOM_SECONDS
 
-    def _with_numbers(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple([self._number(value) if i in _TEXTS else value for i, value in enumerate(values)])
+    def _with_text_ids(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple([self._text_id(value) if i in _TEXTS else value for i, value in enumerate(values)])
 
-    def _number(self, text: str | None) -> int | None:
+    def _text_id(self, text: str | None) -> int | None:
         """Return the id of a text that many samples share."""
-        if text is None:
-            return None
-        number = self._origins.get(text)
-        if number is None:
+        if text is not None and text not in self._text_ids:
             self._connection.execute("INSERT OR IGNORE INTO origins VALUES (NULL, ?)", (text,))
             found = self._connection.execute("SELECT id FROM origins WHERE text = ?", (text,)).fetchone()
-            number = self._origins[text] = int(found[0])
-        return number
+            self._text_ids[text] = int(found[0])
+        return None if text is None else self._text_ids[text]
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """Roll back an open transaction after a failure."""
     try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
