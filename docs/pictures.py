@@ -91,7 +91,8 @@ def with_fan(story: RunData) -> Panel:
         LineMark([(one.t, used), (middle, limit)], "forecast dashed"),
     ]
     words = f"in {format_duration(one['eta_s'])} ({format_duration(early - one.t)}-{format_duration(late - one.t)})"
-    label = Label(one.t, used, (f"said after {format_duration(one.t)}:", f"the limit is met {words}"), "forecast")
+    lines = (f"forecast after {format_duration(one.t)}:", f"the limit is reached {words}")
+    label = Label(one.t, used, lines, "forecast")
     x = ChartAxis.over(panel.x.low, max(panel.x.high, 1.02 * late), panel.x.ticks)
     return replace(panel, x=x, marks=[*panel.marks, *fan], labels=[*panel.labels, label])
 

@@ -226,7 +226,7 @@ def area_of(markup: str) -> tuple[float, float, float, float]:
 
 
 def test_a_label_at_the_right_edge_stands_to_the_left_of_its_point():
-    markup = render_svg([panel(labels=[Label(599, 90 * GB, ("limit met",))])], WIDE, "x")
+    markup = render_svg([panel(labels=[Label(599, 90 * GB, ("limit reached",))])], WIDE, "x")
     [(_, _, right, _)] = boxes(markup)
     assert right < area_of(markup)[2]
 

@@ -86,7 +86,7 @@ def test_memory_its_limit_and_where_it_was_met():
     assert limit.points == [(0, 100 * GB), (100, 100 * GB)]
     [met] = marks(panel, Dots, "limit")
     assert [point[:2] for point in met.points] == [(100, 100 * GB)]
-    assert {label.lines for label in panel.labels} == {("limit 100.0 GB",), ("limit met",)}
+    assert {label.lines for label in panel.labels} == {("limit 100.0 GB",), ("limit reached",)}
     assert panel.x.high > 100 and panel.y.high > 100 * GB
 
 
@@ -290,7 +290,7 @@ def test_the_page_tells_the_decision_the_truth_and_the_parameters():
     text = " ".join(shown)
     for words in ("after 1 m 10 s", "30.0 GB", "after 1 m 40 s", "30 s", "12 s (measured)", "101", "no room", "5 GB"):
         assert words in text, words
-    assert shown.index("time in hand") == shown.index("30 s") - 1
+    assert shown.index("time to spare") == shown.index("30 s") - 1
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_the_page_tells_the_decision_the_truth_and_the_parameters():
 )
 def test_what_is_not_known_or_came_too_late_is_said(events, said, words):
     shown = Elements(page(told(events, *said))).shown
-    assert shown[shown.index("limit met") + 1] == words
+    assert shown[shown.index("limit reached") + 1] == words
 
 
 def test_the_table_is_bounded_and_keeps_both_ends():

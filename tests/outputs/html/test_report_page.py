@@ -111,7 +111,7 @@ def test_what_it_held_is_told_by_type_and_attribute(leak: LoadedRun) -> None:
 
 def test_the_timeline_has_what_was_said_at_the_time(leak: LoadedRun) -> None:
     page = report_page.render_report(leak.run_data, ["x"], "run", local_time=time.gmtime)
-    part = Text(page).parts["What was seen, said and done"]
+    part = Text(page).parts["Timeline"]
     assert part[4:8] == ["22:13:20", "attached", "watching: PID 4000000, python main.py --population 32", "22:13:20"]
     assert "warn" in part and "exited" in part and "marker" not in part
     assert part[-1].endswith("times: UTC") or "times: GMT" in part[-1]

@@ -125,7 +125,7 @@ def test_keys_change_what_is_shown_at_once() -> None:
         view.on_watch_end(snapshot)
         drawn = tty.close()
     assert b"d details  h help" in drawn and b"details: all of it" in drawn
-    assert drawn.count(b"attributes that grow by the generation") == 1 and b"ReplayBuffer.add (buffer.py:41)" in drawn
+    assert drawn.count(b"attributes that grow each generation") == 1 and b"ReplayBuffer.add (buffer.py:41)" in drawn
 
 
 def test_a_paused_view_stands_still_while_the_watch_goes_on() -> None:

@@ -105,12 +105,12 @@ def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
         " ReplayBuffer.buffer       numpy.ndarray          Transition",
         "    generation 3, evaluate   174.0 GB      171.0 GB"
         "            168.0 GB              20,880               6,960",
-        "attributes that grow by the generation",
+        "attributes that grow each generation",
         "    +56.4 GB  56.0 GB -> 169.0 GB       ReplayBuffer.buffer, since generation 1",
         "  24.3 MB for each of Buffer (6,960 of 50,000, held by ReplayBuffer.buffer); 1.2 TB when full; "
         "reaches the limit at about 7,100",
         "      3.0 GB  numpy.ndarray __main__.Trainer.market, 2.0 GB of it in memory",
         "expected growth < 5GB: BROKEN 2 times, first at generation 1: +12.9 GB; latest generation 2: +7.0 GB",
-        "expected Agent == 16: never looked at",
+        "expected Agent == 16: not evaluated",
     ):
         assert line in lines

@@ -21,7 +21,7 @@ CREDITS = (StackGrowth((NUMPY, STEP, MAIN), 30_000_000), StackGrowth((MAIN,), 10
 
 def test_the_table_has_lines_of_the_program() -> None:
     assert render_profile(AllocationProfile(30.0, 3.0, 50_000_000, CREDITS)).splitlines() == [
-        "+50.0 MB in 30 s; 80% of it seen as it rose",
+        "+50.0 MB in 30 s; 80% of it attributed to lines of code",
         "",
         "    +30.0 MB   75%  Trainer.step;x (main.py:20)",
         "    +10.0 MB   25%  main (main.py:80)",
@@ -58,7 +58,7 @@ def test_speedscope_reads_them() -> None:
 def test_a_watch_tells_the_lines_beside_the_findings() -> None:
     known = make_diagnosis()
     assert list(examination_text.headlines(known))[-1] == (
-        "  of late memory rose the most in ReplayBuffer.add (buffer.py:41): 100% of what was seen"
+        "  recently memory rose most in ReplayBuffer.add (buffer.py:41): 100% of the growth that was observed"
     )
     assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(examination_text.diagnosis_tables(known))
     shown = snapshot_to_dict(make_snapshot(13, diagnosis=known))["diagnosis"]

@@ -83,16 +83,14 @@ def memory_panel(run: RunData, resource: str) -> Panel:
             *_event_rules(run, resource),
             *(LineMark(line, "memory") for line in lines),
             Dots([(*line[0], "") for line in lines if len(line) == 1], "memory"),
-            Dots(
-                [(t, used, f"limit met {format_elapsed(t)}") for t, used in memory.limit_reached], "limit", radius=5.0
-            ),
+            Dots([(t, used, _reached_words(t)) for t, used in memory.limit_reached], "limit", radius=5.0),
         ],
         labels=[
             *(
                 Label(one.t, None, _interrupt_lines(one, run.end.unit))
                 for one in run.first_interrupts(resource)[:MOST_LABELS]
             ),
-            *(Label(t, used, ("limit met",), "limit") for t, used in memory.limit_reached[:MOST_LABELS]),
+            *(Label(t, used, ("limit reached",), "limit") for t, used in memory.limit_reached[:MOST_LABELS]),
             *(_limit_label(t, limit, y.high) for t, limit in memory.limits[:MOST_LABELS] if limit is not None),
             *(Label(t, None, ("restart",), "muted") for t in run.restarts[:MOST_LABELS]),
         ],
@@ -116,7 +114,7 @@ def forecast_panel(run: RunData, resource: str) -> Panel | None:
     dots = [(one.t, one.t + one["eta_s"], _words(one)) for one in notices if one["eta_s"] is not None]
     truths = [(run.process_start_t(t), t) for t in reached]
     return Panel(
-        title=resource_title(resource, "when the limit will be met, as forecast at each time"),
+        title=resource_title(resource, "when the limit will be reached, as forecast at each time"),
         x=_time_axis(run),
         y=ChartAxis.over(0.0, top, duration_ticks),
         height=260,
@@ -131,10 +129,10 @@ def forecast_panel(run: RunData, resource: str) -> Panel | None:
                 for rows, until in forecasts
             ),
             Dots(dots if len(dots) <= MOST_DOTS else [], "forecast"),  # more would hide their line
-            Dots([(t, t, f"limit met {format_elapsed(t)}") for t in reached], "limit", radius=5.0),
+            Dots([(t, t, _reached_words(t)) for t in reached], "limit", radius=5.0),
         ],
         labels=[
-            *(Label(start, t, (f"limit met {format_elapsed(t)}",), "limit") for start, t in truths[:MOST_LABELS]),
+            *(Label(start, t, (_reached_words(t),), "limit") for start, t in truths[:MOST_LABELS]),
             Label(0.5 * now, 0.5 * now, ("now",), "muted"),
         ],
         legend=[("line forecast", "forecast, held until the next"), ("fill forecast faint", "90 % of outcomes")],
@@ -186,6 +184,10 @@ def resource_title(resource: str, words: str) -> str:
 def _words(one: TimedNotice) -> str:
     """The notice as it shows under the pointer."""
     return f"{format_elapsed(one.t)}: {one.notice.text}"
+
+
+def _reached_words(t: float) -> str:
+    return f"limit reached {format_elapsed(t)}"
 
 
 def _event_rules(run: RunData, resource: str) -> list[Mark]:

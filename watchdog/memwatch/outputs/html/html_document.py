@@ -50,14 +50,14 @@ table{border-collapse:collapse;width:100%}
 th{text-align:left;white-space:nowrap}
 th,td{padding:.3em .8em .3em 0;border-bottom:1px solid var(--rule);vertical-align:top}
 .figure{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-.told td{overflow-wrap:anywhere}
-.told td:not(:last-child){white-space:nowrap}
-tr.act td{font-weight:600}
+.events td{overflow-wrap:anywhere}
+.events td:not(:last-child){white-space:nowrap}
+tr.interrupt td{font-weight:600}
 footer{margin:2em 0 1em}
 @media(max-width:859px){
  svg.wide{display:none}svg.narrow{display:block;max-width:600px}
- .told thead{display:none}.told tr{display:block;padding:.5em 0;border-bottom:1px solid var(--rule)}
- .told td{display:inline;border:0}.told td:last-child{display:block}
+ .events thead{display:none}.events tr{display:block;padding:.5em 0;border-bottom:1px solid var(--rule)}
+ .events td{display:inline;border:0}.events td:last-child{display:block}
 }
 @media print{body{max-width:none}svg.chart{break-inside:avoid}}
 """
@@ -111,7 +111,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], bold: frozenset[i
         element(
             "tr",
             *(text_element("td", cell, 600, class_=style) for cell, style in zip(row, styles, strict=True)),
-            class_="act" if i in bold else "",
+            class_="interrupt" if i in bold else "",
         )
         for i, row in enumerate(rows)
     ]
@@ -136,7 +136,7 @@ def event_table(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]],
     shown = [*rows[:first], more, *rows[len(rows) - last :]] if left_out > 0 else rows
     bold = frozenset(i for i, (event, _) in enumerate(shown) if event == "interrupt")
     inner = table(heads, (cells for _, cells in shown), bold)
-    return element("div", inner, class_="told") if inner else inner
+    return element("div", inner, class_="events") if inner else inner
 
 
 def notice_table(
@@ -212,4 +212,4 @@ def expectations_table(expectations: Sequence[Expectation]) -> Markup:
         if one.breaches:
             result = f"broken {one.breaches} times, first at {one.first}"
         rows.append([one.text, result, one.latest])
-    return wide_table(["expected", "what came of it", "latest"], rows)
+    return wide_table(["expected", "result", "latest"], rows)

@@ -29,7 +29,7 @@ def render_replay(suffix: str, name: str, run: RunData, conclusion: str, paramet
         *map(html.paragraph, conclusion.splitlines()),
         html.facts(_facts(run)),
         *map(html.chart_svg, run_panels(run)),
-        html.section("What was said and done", table),
+        html.section("Events", table),
         html.footer(f" replay{options}"),
     )
 
@@ -39,7 +39,7 @@ def _facts(run: RunData) -> Iterator[tuple[str, str]]:
     if interrupt is not None:
         headroom = interrupt["headroom"]
         yield "interrupt", format_elapsed(interrupt.t)
-        yield "room left then", "unknown" if headroom is None else format_bytes(headroom)
+        yield "headroom at interrupt", "unknown" if headroom is None else format_bytes(headroom)
     yield from _limit_facts(run, None if interrupt is None else interrupt.t)
     yield "a checkpoint takes", f"{format_duration(run.end.checkpoint_seconds)} ({run.end.checkpoint_origin})"
     yield "samples", f"{max((sum(map(len, one.by_process)) for one in run.memory.values()), default=0):,}"
@@ -51,14 +51,14 @@ def _limit_facts(run: RunData, interrupt_t: float | None) -> Iterator[tuple[str,
     reached = sorted(t for memory in memories for t, _ in memory.limit_reached)
     later = [t for t in reached if interrupt_t is None or t >= interrupt_t]
     if later:
-        yield "limit met", format_elapsed(later[0])
+        yield "limit reached", format_elapsed(later[0])
         if interrupt_t is not None:
-            yield "time in hand", format_duration(later[0] - interrupt_t)
+            yield "time to spare", format_duration(later[0] - interrupt_t)
     elif reached:
-        yield "limit met", f"{format_elapsed(reached[-1])}, before the interrupt"
+        yield "limit reached", f"{format_elapsed(reached[-1])}, before the interrupt"
     else:
         is_known = any(limit is not None for memory in memories for _, limit in memory.limits)
-        yield "limit met", "not in this trace" if is_known else "no limit known"
+        yield "limit reached", "not in this trace" if is_known else "no limit known"
 
 
 def _elapsed(t: float) -> str:

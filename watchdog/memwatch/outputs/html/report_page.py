@@ -20,7 +20,7 @@ from memwatch.outputs.text.formatting import format_progress, format_verdict
 REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # rows kept from the ends of a longer timeline
 MAX_HEAP_TABLE_ROWS = 20  # rows of the tables of types, attributes and lines
 IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page show
-DEEDS = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
+ACTED = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
 LocalTime = Callable[[float], time.struct_time]
 
 
@@ -53,7 +53,7 @@ def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: 
         html.section("Generation by generation", *map(html.chart_svg, generation_panels(run)), *_generations(run)),
         html.section("What it holds", _types(run), *_attributes_and_lines(end.diagnosis)),
         html.section("Expectations", html.expectations_table(end.expectations)),
-        html.section("What was seen, said and done", timeline),
+        html.section("Timeline", timeline),
         html.footer(f", run {run_id}; times: {zone}"),
     )
 
@@ -66,8 +66,8 @@ def describe_ending(end: Snapshot, lives: bool) -> list[str]:
         return [end.sentence, "the trainer still runs"]
     return [
         "How it ended is not known: the record ends before the trainer did",
-        "memwatch was stopped, or ended by the same hand as the trainer",
-        f"the last that it said: {end.sentence}",
+        "memwatch was stopped, or killed with the trainer",
+        f"its last report: {end.sentence}",
     ]
 
 
@@ -86,7 +86,7 @@ def _facts(run: RunData, time_of_day: Callable[[float], str]) -> Iterator[tuple[
         of = f" of {format_bytes(limit.bytes)}" if limit is not None else ""
         yield f"{name}: peak", format_bytes(view.peak_bytes) + of
     yield "a checkpoint takes", f"{format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"
-    for event, word in DEEDS.items():
+    for event, word in ACTED.items():
         times = [one.t for one in run.timed_notices if one.event == event]
         if times:
             yield word, time_of_day(times[0]) + (f", {len(times)} times" if len(times) > 1 else "")
@@ -136,4 +136,4 @@ def _attributes_and_lines(diagnosis: Diagnosis | None) -> Iterator[Markup]:
         [profile_formats.format_frame(one.frame), format_bytes(one.bytes), f"{one.share:.0%}"]
         for one in diagnosis.lines[:MAX_HEAP_TABLE_ROWS]
     ]
-    yield html.wide_table(["line that raised memory, of late", ">by", ">share"], lines)
+    yield html.wide_table(["line that recently raised memory", ">by", ">share"], lines)

@@ -33,7 +33,7 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.findings and diagnosis.lines:
         most = diagnosis.lines[0]
         place = printable(profile_formats.format_frame(most.frame), 120)
-        yield f"  of late memory rose the most in {place}: {most.share:.0%} of what was seen"
+        yield f"  recently memory rose most in {place}: {most.share:.0%} of the growth that was observed"
 
 
 def details(one: Finding) -> Iterator[str]:
@@ -48,14 +48,14 @@ def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
     """Yields tables of what has grown from one examination to the next, and of what is large."""
     unit = diagnosis.unit
     yield from _moments(diagnosis)
-    yield from _growths(f"attributes that grow by the {unit}", diagnosis.containers, unit, format_bytes)
+    yield from _growths(f"attributes that grow each {unit}", diagnosis.containers, unit, format_bytes)
     yield from _tracked(diagnosis)
-    yield from _growths(f"types that there are more of by the {unit}", diagnosis.types, unit, "{:,.0f}".format)
-    yield from _growths(f"kinds of memory that grow by the {unit}", diagnosis.kinds, unit, format_bytes)
+    yield from _growths(f"types with more objects each {unit}", diagnosis.types, unit, "{:,.0f}".format)
+    yield from _growths(f"kinds of memory that grow each {unit}", diagnosis.kinds, unit, format_bytes)
     if diagnosis.lines:
         yield from (
             "",
-            "lines that raise memory, of late",
+            "lines that recently raised memory",
             *profile_formats.profile_rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= WORTH),
         )
     census = diagnosis.latest.census
@@ -91,7 +91,7 @@ def _moments(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _tracked(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.tracked:
-        yield from ("", f"tracked attributes, and their growth by the {diagnosis.unit}")
+        yield from ("", f"tracked attributes, and their growth per {diagnosis.unit}")
     for one in diagnosis.tracked:
         grows = " GROWS" if one.steps else ""
         name = printable(without_main_module(one.name), 60)
@@ -132,7 +132,7 @@ def render_snapshot(inspection: ProcessSnapshot) -> str:
 def render_inspection_diff(found: ProcessSnapshotDiff) -> str:
     lines = [f"from {found.before!r} to {found.after!r}: {format_duration(found.seconds)}"]
     if not found.same_process:
-        lines.append("these are two processes: what one holds and the other does not is a change, too")
+        lines.append("these are two processes: whatever only one of them holds counts as a change, too")
     lines += ["", *(_sized(one) for one in found.memory if one.change)]
     types = [_type_row(one.bytes, one.count) for one in found.types]
     sections = (
@@ -195,9 +195,9 @@ def render_census(census: Census) -> str:
 
 def _doubts(census: Census) -> Iterator[str]:
     if not census.complete:
-        yield "incomplete: the time was up before all was seen"
+        yield "incomplete: the time was up before all objects were visited"
     if census.disturbed:
-        yield "the collector was at work meanwhile: counts may be too low"
+        yield "the garbage collector ran meanwhile: counts may be too low"
 
 
 def _types(types: Sequence[TypeCount], measured: bool) -> Iterator[str]:

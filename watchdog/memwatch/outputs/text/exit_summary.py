@@ -98,7 +98,7 @@ def _growth(view: ResourceView, unit: str) -> Iterator[str]:
 
 def _expectations(snapshot: Snapshot) -> Iterator[str]:
     for one in snapshot.expectations:
-        what = "never looked at" if one.met is None else f"so it is; {one.latest}"
+        what = "not evaluated" if one.met is None else f"met; {one.latest}"
         if one.breaches:
             what = f"BROKEN {one.breaches} times, first at {one.first}; latest {one.latest}"
         yield printable(f"expected {one.text}: {what}", 160)
@@ -107,7 +107,7 @@ def _expectations(snapshot: Snapshot) -> Iterator[str]:
 def _end(snapshot: Snapshot, lives: bool) -> Iterator[str]:
     end = snapshot.exited
     if end is None and not lives:
-        yield "The record ends before the trainer did: memwatch was stopped, or ended with it. The last that it said:"
+        yield "The record ends before the trainer did: memwatch was stopped, or killed with it. Its last report:"
         yield printable(snapshot.sentence, 300)
         return
     if end is None:

@@ -21,10 +21,10 @@ def render_profile(profile: AllocationProfile) -> str:
     if not profile.grown_bytes:
         return f"{head}: resident memory did not grow"
     if not lines:
-        return f"{head}: too fast or too rarely to see which code raised it; --seconds makes it longer"
+        return f"{head}: too fast or too rare to be attributed to code; try a longer time: --seconds"
     return "\n".join(
         (
-            f"{head}; {seen / profile.grown_bytes:.0%} of it seen as it rose",
+            f"{head}; {seen / profile.grown_bytes:.0%} of it attributed to lines of code",
             "",
             *profile_rows(lines[:PROFILE_TABLE_ROWS]),
         )
