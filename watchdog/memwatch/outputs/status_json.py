@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot
+from memwatch.core.snapshot import ResourceView, Snapshot
 
 _TREND = {
     "model": "model",
@@ -51,7 +51,7 @@ def snapshot_to_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def snapshot_shape(shown: dict[str, Any]) -> dict[str, Any]:
-    """Turns what `snapshot_to_dict` returned into a Snapshot's own fields, the omitted ones empty; KeyError."""
+    """Turns the result of `snapshot_to_dict` back into the fields of a Snapshot, the omitted ones empty; KeyError."""
     target, known = shown["target"], shown["diagnosis"]
     return {
         **shown,
@@ -108,8 +108,9 @@ def _diagnosis(known: Diagnosis | None) -> dict[str, Any] | None:
         return None
     census = known.latest.census
     brief = census and replace(census, types=census.types[:MOST_TYPES])
-    shown: dict[str, Any] = jsonable(replace(known, credits=(), latest=replace(known.latest, census=brief)))
-    return {name: value for name, value in shown.items() if name != "credits"}
+    shown = dict(jsonable(replace(known, credits=(), latest=replace(known.latest, census=brief))))
+    del shown["credits"]
+    return shown
 
 
 def _resource(view: ResourceView) -> dict[str, Any]:
@@ -126,15 +127,11 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "warned": view.warned,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
-        "generations": [_generation(row) for row in view.generations[-MAX_JSON_GENERATIONS:]],
+        "generations": [
+            {**jsonable(row), "delta_bytes": row.delta_bytes} for row in view.generations[-MAX_JSON_GENERATIONS:]
+        ],
         "generations_left_out": max(0, len(view.generations) - MAX_JSON_GENERATIONS),
         "timeline": [(one.t, one.least_bytes, one.most_bytes) for one in view.timeline],
         "timeline_step_s": view.timeline[0].seconds if view.timeline else None,
     }
-    plain: dict[str, Any] = jsonable(shown)
-    return plain
-
-
-def _generation(row: GenerationRow) -> dict[str, Any]:
-    plain: dict[str, Any] = jsonable(row)
-    return {**plain, "delta_bytes": row.delta_bytes}
+    return dict(jsonable(shown))

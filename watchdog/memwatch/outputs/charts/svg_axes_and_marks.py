@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Protocol, TypeVar
 
 from memwatch.core.text_and_units import format_duration, printable
@@ -17,7 +18,7 @@ from memwatch.core.text_and_units import format_duration, printable
 T = TypeVar("T")
 Point = tuple[float, float]
 Tick = tuple[float, str]
-Ticker = Callable[[float, float, int], list[Tick]]  # low, high, how many at most
+Ticker = Callable[[float, float, int], list[Tick]]  # low, high, largest number of ticks
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 MOST_DOTS = 150  # dots of a series that show words under the pointer; more would hide their line (chosen)
@@ -78,13 +79,8 @@ def duration_ticks(low: float, high: float, most: int) -> list[Tick]:
         step = round_up(wanted, (1.0, 2.0, 5.0, 10.0))
     else:
         step = next(seconds for seconds in SECONDS if seconds >= wanted)
-    return [(value, _duration(value, step)) for value in _multiples(low, high, step)]
-
-
-def _duration(value: float, step: float) -> str:
-    if value == 0:
-        return "0"
-    return format_duration(value) if step >= 1 else f"{value:.6g} s"
+    words = format_duration if step >= 1 else "{:.6g} s".format
+    return [(value, words(value) if value else "0") for value in _multiples(low, high, step)]
 
 
 def round_up(wanted: float, factors: Sequence[float]) -> float:
@@ -153,7 +149,7 @@ class Mark(Protocol):
     """Something that is drawn within a panel; parts outside the axes are cut off."""
 
     def draw(self, area: PlotArea) -> Iterator[str]:
-        """Yields its markup."""
+        """Yields the markup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +213,8 @@ class Spans:
 
     def is_seen(self, x: Scale) -> bool:
         """Whether the shadings are long enough on average."""
-        wide = sum(x(end) - x(start) for start, end, _ in self.spans)
-        return bool(self.spans) and wide >= SHORTEST_SPAN * len(self.spans)
+        width = sum(x(end) - x(start) for start, end, _ in self.spans)
+        return bool(self.spans) and width >= SHORTEST_SPAN * len(self.spans)
 
     def draw(self, area: PlotArea) -> Iterator[str]:
         _, top, _, bottom = area.box
@@ -301,16 +297,9 @@ def downsample(points: Sequence[Point], x: Scale) -> Sequence[Point]:
     if len(points) <= 4 * abs(x.end - x.start):
         return points
     kept: list[Point] = []
-    column: list[Point] = []
-    at: int | None = None
-    for point in points:
-        now = math.floor(x(point[0]))
-        if now != at and column:
-            kept += _extremes(column)
-            column = []
-        at = now
-        column.append(point)
-    return kept + _extremes(column)
+    for _, column in groupby(points, key=lambda point: math.floor(x(point[0]))):
+        kept += _extremes(list(column))
+    return kept
 
 
 def _extremes(column: Sequence[Point]) -> list[Point]:

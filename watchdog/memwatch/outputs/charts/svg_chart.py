@@ -64,6 +64,7 @@ RIBBON = 1.4  # height of a ribbon in font sizes
 SMALL = 0.86  # font size of the text at axes, relative to the other text
 SPILL = 12.0  # pixels by which text may extend beyond the end of its axis
 CLOSEST = 5.0  # pixels between boundaries; where they are closer, only labelled ones are drawn
+_MIDDLE = ' dy=".35em"'  # makes y the middle of a text
 LABEL_OFFSET_PX = 5.0  # pixels between a label and its point
 
 _FORMS = (
@@ -108,17 +109,17 @@ class Label:
 
 def _places(label: Label, area: PlotArea, font: float) -> Iterator[Box]:
     """Yields the places where a label may stand, the best first."""
-    wide, high = max(map(len, label.lines)) * LETTER * font, 1.25 * font * len(label.lines)
+    width, height = max(map(len, label.lines)) * LETTER * font, 1.25 * font * len(label.lines)
     x = area.x(label.x)
-    lefts = [x + LABEL_OFFSET_PX, x - LABEL_OFFSET_PX - wide]
+    lefts = [x + LABEL_OFFSET_PX, x - LABEL_OFFSET_PX - width]
     if label.y is None:
         _, top, _, bottom = area.box
-        tops = [top + LABEL_OFFSET_PX + i / 9 * (bottom - top - high - 2 * LABEL_OFFSET_PX) for i in range(10)]
+        tops = [top + LABEL_OFFSET_PX + i / 9 * (bottom - top - height - 2 * LABEL_OFFSET_PX) for i in range(10)]
     else:
         y = area.y(label.y)
-        tops = [y - LABEL_OFFSET_PX - high, y + LABEL_OFFSET_PX]
-        lefts.append(x - wide / 2)
-    yield from ((left, top, left + wide, top + high) for top in tops for left in lefts)
+        tops = [y - LABEL_OFFSET_PX - height, y + LABEL_OFFSET_PX]
+        lefts.append(x - width / 2)
+    yield from ((left, top, left + width, top + height) for top in tops for left in lefts)
 
 
 def _labels(labels: Sequence[Label], area: PlotArea, obstacles: Sequence[Box], font: float) -> Iterator[str]:
@@ -149,9 +150,9 @@ def _lines_at(label: Label, box: Box, font: float) -> str:
 
 def _common(a: Box, b: Box) -> float:
     """The area that two boxes share; a line counts as one pixel wide."""
-    wide = min(a[2], b[2] + 0.5) - max(a[0], b[0] - 0.5)
-    high = min(a[3], b[3] + 0.5) - max(a[1], b[1] - 0.5)
-    return max(0.0, wide) * max(0.0, high)
+    width = min(a[2], b[2] + 0.5) - max(a[0], b[0] - 0.5)
+    height = min(a[3], b[3] + 0.5) - max(a[1], b[1] - 0.5)
+    return max(0.0, width) * max(0.0, height)
 
 
 def _outside(box: Box, frame: Box) -> float:
@@ -218,16 +219,16 @@ class Panel:
 
 def render_svg(panels: Sequence[Panel], frame: DrawingSize, name: str, kind: str = "") -> str:
     """Returns an <svg> for a page that has the stylesheet; screen readers read `name`, `kind` is another CSS class."""
-    parts, high = _stacked(panels, frame, 0.0)
-    return _svg(parts, (0.0, 0.0, frame.width, high), frame, name, f"chart {kind}".rstrip())
+    parts, height = _stacked(panels, frame, 0.0)
+    return _svg(parts, (0.0, 0.0, frame.width, height), frame, name, f"chart {kind}".rstrip())
 
 
 def render_svg_file(panels: Sequence[Panel], frame: DrawingSize, heading: Sequence[str], dark: bool = True) -> str:
     """Returns an SVG file: a title and sentences, the panels, and a stylesheet and background of its own."""
     title, y = _heading(heading, frame)
-    parts, high = _stacked(panels, frame, y)
+    parts, height = _stacked(panels, frame, y)
     pad = 1.5 * frame.font
-    box = (-pad, 0.0, frame.width + pad, high + 0.5 * pad)
+    box = (-pad, 0.0, frame.width + pad, height + 0.5 * pad)
     paper = f'<rect class="paper" x="{pixel(-pad)}" width="100%" height="100%"/>'
     return _svg([f"<style>{stylesheet(dark)}</style>{paper}", *title, *parts], box, frame, " ".join(heading), "chart")
 
@@ -242,11 +243,11 @@ def _stacked(panels: Sequence[Panel], frame: DrawingSize, y: float) -> tuple[lis
 
 def _svg(parts: Iterable[str], box: Box, frame: DrawingSize, name: str, kind: str) -> str:
     left, top, right, bottom = box
-    wide, high = pixel(right - left), pixel(bottom - top)
+    width, height = pixel(right - left), pixel(bottom - top)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" role="img" aria-label="{escape_svg(name, 400)}" '
-        f'viewBox="{pixel(left)} {pixel(top)} {wide} {high}" width="{wide}" height="{high}" font-size="{frame.font}">'
-        f"{''.join(parts)}</svg>"
+        f'viewBox="{pixel(left)} {pixel(top)} {width} {height}" width="{width}" height="{height}" '
+        f'font-size="{frame.font}">{"".join(parts)}</svg>'
     )
 
 
@@ -256,25 +257,25 @@ def _words(words: str, x: float, y: float, style: str, more: str = "") -> str:
 
 def _heading(lines: Sequence[str], frame: DrawingSize) -> tuple[list[str], float]:
     """A title and the sentences below it, wrapped to the width."""
-    font, most = frame.font, int(frame.width / (LETTER * frame.font))
+    font, width = frame.font, int(frame.width / (LETTER * frame.font))
     parts, y = [], 0.6 * font
     for number, line in enumerate(lines):
-        for piece in wrap_lines(line, most if number else int(most / 1.4)):
+        for piece in wrap_lines(line, width if number else int(width / 1.4)):
             y += (1.5 if number else 2.0) * font
             size = "" if number else f' font-size="{pixel(1.4 * font)}"'
             parts.append(_words(piece, 0, y, "muted" if number else "ink title", size))
     return parts, y + 0.5 * font
 
 
-def wrap_lines(text: str, most: int) -> list[str]:
-    """Returns lines of at most `most` letters, broken between words where possible."""
+def wrap_lines(text: str, width: int) -> list[str]:
+    """Returns lines of at most `width` letters, broken between words where possible."""
     lines = [""]
     for word in printable(text, 1000).split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".lstrip(" ")
-        while len(lines[-1]) > most:
-            lines[-1:] = [lines[-1][:most], lines[-1][most:]]
+        while len(lines[-1]) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return lines
 
 
@@ -304,8 +305,8 @@ def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], flo
 def _clipped(markup: str, area: PlotArea) -> str:
     """Clips by an <svg> within the <svg>: a clipPath has an id, which two charts on a page would share."""
     left, top, right, bottom = area.box
-    x, y, wide, high = pixel(left), pixel(top), pixel(right - left), pixel(bottom - top)
-    box = f'x="{x}" y="{y}" width="{wide}" height="{high}" viewBox="{x} {y} {wide} {high}"'
+    x, y, width, height = pixel(left), pixel(top), pixel(right - left), pixel(bottom - top)
+    box = f'x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{x} {y} {width} {height}"'
     return f'<svg {box} overflow="hidden">{markup}</svg>'
 
 
@@ -314,12 +315,12 @@ def _legend(items: Sequence[tuple[str, str]], frame: DrawingSize, y: float) -> t
     parts, x, font = [], 0.0, 0.9 * frame.font
     y += 1.6 * font if items else 0.0
     for style, words in items:
-        wide = 26 + len(words) * 0.9 * LETTER * font
-        if x > 0 and x + wide > frame.width:
+        width = 26 + len(words) * 0.9 * LETTER * font
+        if x > 0 and x + width > frame.width:
             x, y = 0.0, y + 1.5 * font
         parts.append(f'<g class="key">{_swatch(style, x, y - 0.35 * font)}</g>')
         parts.append(_words(words, x + 26, y, "muted", f' font-size="{pixel(font)}"'))
-        x += wide + 1.4 * font
+        x += width + 1.4 * font
     return parts, y
 
 
@@ -357,8 +358,8 @@ def _boundaries(boundaries: Boundaries, area: PlotArea, font: float) -> Iterator
     left, top, right, _ = area.box
     letter = LETTER * SMALL * font
     marks = [(area.x(x), format_index(index), index) for x, index in boundaries.at]
-    most = (right - left) / (letter * max((len(words) for _, words, _ in marks), default=1) + SMALL * font)
-    every = round_up(max(1.0, len(marks) / most), (1.0, 2.0, 5.0, 10.0))
+    room = (right - left) / (letter * max((len(words) for _, words, _ in marks), default=1) + SMALL * font)
+    every = round_up(max(1.0, len(marks) / room), (1.0, 2.0, 5.0, 10.0))
     labelled = [(x, words) for x, words, index in marks if math.isclose(index % every, 0.0, abs_tol=1e-9)]
     dense = (right - left) < CLOSEST * len(marks)
     lines = "".join(vertical(x, area.box) for x in ([x for x, _ in labelled] if dense else [x for x, *_ in marks]))
@@ -373,18 +374,15 @@ def _boundaries(boundaries: Boundaries, area: PlotArea, font: float) -> Iterator
 
 
 def _ribbon(ribbon: Ribbon, area: PlotArea, font: float) -> Iterator[str]:
-    top, high = area.box[3] + 1, RIBBON * font
-    middle, shown = top + high / 2, -math.inf
+    top, height = area.box[3] + 1, RIBBON * font
+    middle, shown = top + height / 2, -math.inf
     yield _words(ribbon.name, 0, middle, "muted small", _MIDDLE)
     for start, end, role in ribbon.pieces:
         left, right = max(area.x(start), shown), area.x(end)
         if right - shown < 0.5:
             continue  # narrower than half a pixel
         shown, words = right, role.replace("_", " ")
-        place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(high)}"'
+        place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(height)}"'
         yield f'<rect class="fill {escape_svg(role)}" {place}><title>{escape_svg(words)}</title></rect>'
         if right - left > len(words) * LETTER * SMALL * font + 8:
             yield _words(words, (left + right) / 2, middle, "on small", f'{_MIDDLE} text-anchor="middle"')
-
-
-_MIDDLE = ' dy=".35em"'  # makes y the middle of a text

@@ -19,16 +19,20 @@ from memwatch.core.text_and_units import (
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
-TABLE_ROWS = 8  # rows of each table
+TABLE_ROWS = 8  # rows of each table of a diagnosis
 GROWTH_COLUMNS = 3  # columns for growing attributes and types, at least one of them for a type
-WORTH = 0.01  # a line with a smaller share of the growth is not shown (chosen)
-_WIDTH = 160
+MIN_LINE_SHARE = 0.01  # a line with a smaller share of the growth is not shown (chosen)
+LINE_WIDTH = 160  # characters
+DIFFERENCE_ROWS = 15  # rows of each table of a difference
+SHOWN_FRAMES = 8  # of each thread
+CENSUS_TYPES = 25  # types in a table; the rest is one row
+SHOWN_HOLDERS = 3  # of each type
 
 
 def headlines(diagnosis: Diagnosis) -> Iterator[str]:
     """Yields each finding in a few lines: what grows, the evidence, the remedy."""
     for one in diagnosis.findings:
-        yield printable(words.finding_headline(one, diagnosis.unit), _WIDTH)
+        yield printable(words.finding_headline(one, diagnosis.unit), LINE_WIDTH)
         yield from (f"  {printable(line, 400)}" for line in details(one) if line)
     if diagnosis.findings and diagnosis.lines:
         most = diagnosis.lines[0]
@@ -56,7 +60,7 @@ def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
         yield from (
             "",
             "lines that recently raised memory",
-            *profile_formats.profile_rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= WORTH),
+            *profile_formats.profile_rows(one for one in diagnosis.lines[:TABLE_ROWS] if one.share >= MIN_LINE_SHARE),
         )
     census = diagnosis.latest.census
     if census is not None and census.large:
@@ -65,7 +69,11 @@ def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
             there = "" if one.resident_bytes is None else f", {format_bytes(one.resident_bytes)} of it in memory"
             yield f"{format_bytes(one.bytes):>12}  {printable(f'{one.type} {one.path}', 80)}{there}"
     if diagnosis.drivers:
-        yield from ("", "grows with", *(f"  {printable(words.driver_text(one), _WIDTH)}" for one in diagnosis.drivers))
+        yield from (
+            "",
+            "grows with",
+            *(f"  {printable(words.driver_text(one), LINE_WIDTH)}" for one in diagnosis.drivers),
+        )
 
 
 def _moments(diagnosis: Diagnosis) -> Iterator[str]:
@@ -108,10 +116,6 @@ def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[flo
         yield f"{'+' + shown(one.per_unit):>12}  {change:<24}  {name}, since {since}"
 
 
-DIFFERENCE_ROWS = 15  # rows of each table
-_FRAMES_SHOWN = 8
-
-
 def render_snapshot(inspection: ProcessSnapshot) -> str:
     sizes = memory_figures(inspection.sample).items()
     lines = [f"{inspection.label}: PID {inspection.target.pid}, {inspection.command}", ""]
@@ -122,11 +126,14 @@ def render_snapshot(inspection: ProcessSnapshot) -> str:
     for thread in found.threads or ():
         state = "runs" if thread.active else "waits"
         lines += ["", f"thread {thread.name or '(no name)'}, {state}"]
-        lines += [f"    {frame.function} ({frame.file}:{frame.line})" for frame in thread.frames[:_FRAMES_SHOWN]]
-    lines += ["", f"no stacks: {found.threads_reason}"] if found.threads is None else []
-    lines += ["", f"no census: {found.census_reason}"] if found.census is None else [""]
-    counted = [render_census(found.census)] if found.census is not None else []
-    return "\n".join([*map(replace_unprintable, lines), *counted])
+        lines += [f"    {frame.function} ({frame.file}:{frame.line})" for frame in thread.frames[:SHOWN_FRAMES]]
+    if found.threads is None:
+        lines += ["", f"no stacks: {found.threads_reason}"]
+    lines.append("")
+    if found.census is None:
+        lines.append(f"no census: {found.census_reason}")
+    shown = [replace_unprintable(line) for line in lines]
+    return "\n".join(shown if found.census is None else [*shown, render_census(found.census)])
 
 
 def render_inspection_diff(found: ProcessSnapshotDiff) -> str:
@@ -172,10 +179,6 @@ def _both(one: ValueChange, shown: Callable[[int], str]) -> str:
     return f"{shown(one.before or 0)} -> {shown(one.after or 0)}"
 
 
-CENSUS_TYPES = 25  # types in a table; the rest is one row
-_HOLDERS_SHOWN = 3  # holders of each type
-
-
 def render_census(census: Census) -> str:
     measured = any(one.bytes is not None for one in census.types)
     objects = sum(one.count for one in census.types)
@@ -219,7 +222,7 @@ def _holders(census: Census) -> Iterator[str]:
     shown: Counter[str] = Counter()
     for one in census.holders:
         shown[one.type] += 1
-        if shown[one.type] > _HOLDERS_SHOWN:
+        if shown[one.type] > SHOWN_HOLDERS:
             continue
         yield f"{one.count:>12,}  of {one.of:,} {one.type}: {one.path}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
@@ -30,17 +30,19 @@ def render_summary(snapshot: Snapshot, lives: bool = True) -> str:
 
     `lives`: a trainer whose end was not seen still runs.
     """
-    known = snapshot.diagnosis
-    blocks = ["\n".join(examination_text.headlines(known)) if known is not None else "", _title(snapshot)]
+    diagnosis = snapshot.diagnosis
+    blocks: list[Iterable[str]] = [[_title(snapshot)]]
+    if diagnosis is not None:
+        blocks.insert(0, examination_text.headlines(diagnosis))
     for view in snapshot.resources:
         if view.generations and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
-            blocks.append("\n".join(_table(view, snapshot.unit)))
-    blocks.append("\n".join([*(line for view in snapshot.resources for line in _growth(view, snapshot.unit))]))
-    if known is not None:
-        blocks.append("\n".join(examination_text.diagnosis_tables(known)).strip("\n"))
-    blocks.append("\n".join(_expectations(snapshot)))
-    blocks.append("\n".join(_end(snapshot, lives)))
-    lines = "\n\n".join(block for block in blocks if block).split("\n")
+            blocks.append(_table(view, snapshot.unit))
+    blocks.append(line for view in snapshot.resources for line in _growth(view, snapshot.unit))
+    if diagnosis is not None:
+        blocks.append(examination_text.diagnosis_tables(diagnosis))
+    blocks += [_expectations(snapshot), _end(snapshot, lives)]
+    texts = ("\n".join(block).strip("\n") for block in blocks)
+    lines = "\n\n".join(filter(None, texts)).split("\n")
     return "".join(f"{replace_unprintable(line)}\n" for line in lines)
 
 
@@ -105,17 +107,16 @@ def _expectations(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _end(snapshot: Snapshot, lives: bool) -> Iterator[str]:
-    end = snapshot.exited
-    if end is None and not lives:
+    sentence = printable(snapshot.sentence, 300)
+    if snapshot.exited is not None:
+        yield sentence
+        for line in snapshot.exited.evidence[:6]:
+            yield f"  evidence: {printable(line, 200)}"
+    elif lives:
+        yield f"The trainer runs on. {sentence}"
+    else:
         yield "The record ends before the trainer did: memwatch was stopped, or killed with it. Its last report:"
-        yield printable(snapshot.sentence, 300)
-        return
-    if end is None:
-        yield f"The trainer runs on. {printable(snapshot.sentence, 300)}"
-        return
-    yield printable(snapshot.sentence, 300)
-    for line in end.evidence[:6]:
-        yield f"  evidence: {printable(line, 200)}"
+        yield sentence
 
 
 def generations_csv(end: Snapshot) -> str:
