@@ -42,4 +42,4 @@ def test_a_picture_stands_alone_on_light_paper(drawn, name):
 
 def test_the_leak_has_the_fan_of_its_forecast(drawn):
     shown = ["".join(text.itertext()) for text in ElementTree.fromstring(drawn["leak"]).iter(f"{SVG}text")]
-    assert any("the limit is met in " in words for words in shown)
+    assert any("the limit is reached in " in words for words in shown)
