@@ -20,7 +20,7 @@ from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 from memwatch.sources.target.find_process import find_trainer_pid
-from memwatch.system.regex_time_limit import CpuTimeExceededError, run_with_cpu_limit
+from memwatch.system.clock import CpuTimeExceededError, run_with_cpu_limit
 from support.presets import packaged_presets
 from support.processes import WAIT, python, running
 

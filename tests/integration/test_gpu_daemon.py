@@ -310,7 +310,7 @@ def test_nvml_is_asked_a_moment_before_the_look_which_takes_the_answer(bench: Be
     bench.world.process("0", bench.process.pid, GIB)
     trace, clock = str(bench.world.file), SystemClock()
     reader = GpuReader(lambda: frozenset({bench.process.pid}), {}, driver_traces=[trace])
-    with Sleeper() as sleeper:
+    with Sleeper((), (), lambda _: None) as sleeper:
         sleep = lambda: sleep_requesting_gpus(sleeper, reader, clock, 0.4)  # noqa: E731
         assert reader.read_memory(clock.now()) == ()
         until(lambda: reader.read_memory(clock.now()) != ())

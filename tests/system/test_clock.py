@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.system.clock import Sleeper, SystemClock
+from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 LONG = 20.0  # a sleep that is never slept to its end
 
@@ -25,6 +25,10 @@ def soon(act: object) -> Iterator[None]:
         yield
     finally:
         timer.join()
+
+
+def sleeping(*watched: int) -> Sleeper:
+    return Sleeper(watched, STOP_SIGNALS, lambda _: None)
 
 
 def slept(sleeper: Sleeper, seconds: float) -> float:
@@ -61,34 +65,25 @@ def test_what_is_past_stays_past_though_the_machines_clock_was_set_back() -> Non
 
 
 def test_it_sleeps_to_the_end_when_nothing_happens() -> None:
-    with Sleeper() as sleeper:
+    with sleeping() as sleeper:
         assert 0.05 <= slept(sleeper, 0.05) < 1
         assert slept(sleeper, -1.0) < 0.5
         assert sleeper.sleep(0.0) is False
-    assert sleeper.stopped_by is None
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_the_sleep_and_every_later_one(number: signal.Signals) -> None:
-    with Sleeper() as sleeper, soon(lambda: os.kill(os.getpid(), number)):
-        assert slept(sleeper, LONG) < LONG / 2
-        assert sleeper.stopped_by == number.name
-        assert slept(sleeper, LONG) < LONG / 2
 
 
 def test_a_signal_before_the_sleep_is_not_lost() -> None:
-    with Sleeper() as sleeper:
+    with sleeping() as sleeper:
         os.kill(os.getpid(), signal.SIGTERM)
         assert slept(sleeper, LONG) < LONG / 2
 
 
-def test_signals_that_are_passed_on_do_not_stop_it() -> None:
+@pytest.mark.parametrize("number", [*STOP_SIGNALS, signal.SIGUSR1])
+def test_a_signal_ends_the_sleep_and_is_passed_on(number: signal.Signals) -> None:
     got: list[int] = []
-    with Sleeper((), (signal.SIGUSR1,), got.append) as sleeper:
-        with soon(lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+    with Sleeper((), (number,), got.append) as sleeper:
+        with soon(lambda: os.kill(os.getpid(), number)):
             assert slept(sleeper, LONG) < LONG / 2
-        assert got == [signal.SIGUSR1]
-        assert sleeper.stopped_by is None
+        assert got == [number]
         assert slept(sleeper, 0.05) >= 0.05, "the wake-up was taken in: the next sleep is a whole one"
 
 
@@ -98,7 +93,7 @@ def test_a_watched_descriptor_ends_the_sleep() -> None:
         time.sleep(0.05)
         os._exit(0)
     pidfd = os.pidfd_open(child)
-    with Sleeper((pidfd,)) as sleeper:
+    with sleeping(pidfd) as sleeper:
         assert slept(sleeper, LONG) < LONG / 2
         assert sleeper.sleep(0.0) is True
     os.waitpid(child, 0)
@@ -111,7 +106,7 @@ def test_handlers_and_descriptors_are_given_back() -> None:
     before = signal.signal(signal.SIGTERM, mine)
     descriptors = open_descriptors()
     try:
-        with Sleeper():
+        with sleeping():
             assert signal.getsignal(signal.SIGTERM) is not mine
         assert signal.getsignal(signal.SIGTERM) is mine
         assert open_descriptors() == descriptors
@@ -123,12 +118,11 @@ def test_handlers_and_descriptors_are_given_back() -> None:
 def test_a_rest_is_ended_by_a_signal_alone_also_by_one_before_it() -> None:
     told, told_end = os.pipe()
     os.write(told_end, b"x")
-    with Sleeper([told]) as sleeper:
+    with sleeping(told) as sleeper:
         assert 0.05 <= rested(sleeper, 0.05) < 1, "what is watched does not end it"
         assert rested(sleeper, -1.0) < 0.5
         with soon(lambda: os.kill(os.getpid(), signal.SIGINT)):
             assert rested(sleeper, LONG) < LONG / 2
-        assert rested(sleeper, LONG) < LONG / 2
     forwarded: list[int] = []
     with Sleeper([], [signal.SIGUSR1], forwarded.append) as sleeper:
         os.kill(os.getpid(), signal.SIGUSR1)

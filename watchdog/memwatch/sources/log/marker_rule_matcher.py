@@ -15,7 +15,7 @@ from memwatch.sources.log.counter_finder import at_of_bar
 from memwatch.sources.log.marker_presets import MarkerRule, Preset
 from memwatch.sources.log.primary_counter import LineText, LocatedEvent, LogCounter, user_priority
 from memwatch.sources.log.skippable_lines import mask_digits, pattern_for_any_digits
-from memwatch.system.regex_time_limit import CpuTimeExceededError, run_with_cpu_limit
+from memwatch.system.clock import CpuTimeExceededError, run_with_cpu_limit
 
 PRESET_WEIGHT = 5  # of a preset's counter, among those of the same unit; others have up to 4
 _MAX_HELD_EVENTS = 64  # phases, gauges and so on of a preset whose counter is not selected yet

@@ -21,7 +21,7 @@ from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceErro
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.target_facts import is_torchrun, read_argv
-from memwatch.system.regex_time_limit import CpuTimeExceededError, run_with_cpu_limit
+from memwatch.system.clock import CpuTimeExceededError, run_with_cpu_limit
 
 OPTIONS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _MAX_LISTED = 8  # processes in an error
