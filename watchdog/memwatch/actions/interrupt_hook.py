@@ -1,4 +1,4 @@
-"""Runs the hook: the user's command for an interrupt, without a shell; the loop never waits for it."""
+"""Runs the hook, the user's command for an interrupt, without a shell; the loop never waits for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from string import Formatter
 
-from memwatch.actions.signal_sender import ExitStatus, exit_status_of
+from memwatch.actions.signal_sender import ExitStatus
 from memwatch.core.events import HookRan
 from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, SourceError
@@ -24,11 +24,11 @@ FACTS = ("run_id", "node", "rank", "pid", "signal", "generation", "resource", "r
 SYSTEM = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_KEPT_BYTES = 4096  # of the hook's output: only its first line is reported
-_PIPE_BYTES = 1 << 20  # of the pipe: the hook may print this much between two polls without being blocked
-_READ_BYTES, _READS = 1 << 16, 32  # of a poll: a hook that prints without end must not block the loop
-_LOOK_SECONDS = 0.02
-_COMMAND_LENGTH, _LINE_LENGTH = 200, 200
+_KEPT_OUTPUT_BYTES = 4096  # only the first line of the hook's output is reported
+_PIPE_BYTES = 1 << 20  # how much the hook may print between two polls without being blocked
+_READ_BYTES, _MAX_READS = 1 << 16, 32  # in one poll: a hook that prints without end must not block the loop
+_POLL_SECONDS = 0.02  # between two polls while the loop waits for the hook
+_MAX_COMMAND_LENGTH, _MAX_LINE_LENGTH = 200, 200  # characters, in reports
 
 
 # --- what is run ----------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def find_program(word: str, environ: Mapping[str, str]) -> str:
 
 
 def placeholders(word: str) -> Iterator[str]:
-    """Return the names in braces; ConfigError for an unknown one."""
+    """Yield the names in braces; ConfigError for an unknown one."""
     fix = f"there are {', '.join(FACTS)}, and variables of the trainer, as SLURM_JOB_ID; write {{{{ and }}}} for braces"
     try:
         for _, name, form, conversion in Formatter().parse(word):
@@ -76,10 +76,10 @@ class _Running:
 
     t: float
     command: str
-    signal: str  # that the hook is expected to send
+    signal: str  # the hook may end by it: it is expected to send it to the whole job
     pid: int
-    output: int  # descriptor; it never blocks
-    said: bytes = b""  # the beginning
+    output_descriptor: int  # reading it never blocks
+    output: bytes = b""  # the beginning
 
 
 class Hook:
@@ -100,23 +100,19 @@ class Hook:
         self._program, self._words = find_program(words[0], environ), tuple(words)
         self._environ, self._seconds, self._now = dict(environ), seconds, now
         self._running: _Running | None = None
-        self._left: list[int] = []  # PIDs that were killed and not reaped yet
-        wanted = {name for word in words[1:] for name in placeholders(word)} - set(FACTS)
-        if lacking := sorted(wanted - variables.keys()):
+        self._killed: list[int] = []  # PIDs that are not reaped yet
+        names = {name for word in words[1:] for name in placeholders(word)}
+        self.facts = names.intersection(FACTS)  # the facts that its words use
+        if missing := sorted(names - self.facts - variables.keys()):
             hint = "take it out of actions.hook, or start the trainer with it"
-            raise ConfigError(f"the hook wants {lacking[0]}, and the trainer's environment has none", hint)
-        self._variables = {name: variables[name] for name in wanted}
+            raise ConfigError(f"the hook wants {missing[0]}, and the trainer's environment has none", hint)
+        self._variables = {name: variables[name] for name in names - self.facts}
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: the kernel would keep the status to itself
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
-    @property
-    def facts(self) -> frozenset[str]:
-        """The placeholders in its words."""
-        return frozenset(name for word in self._words[1:] for name in placeholders(word)) & set(FACTS)
-
     def command(self, facts: Mapping[str, str]) -> str:
-        """The command as a user would type it."""
-        return printable(shlex.join(self._argv(facts)), _COMMAND_LENGTH)
+        """Return the command as a user would type it."""
+        return printable(shlex.join(self._argv(facts)), _MAX_COMMAND_LENGTH)
 
     def _argv(self, facts: Mapping[str, str]) -> list[str]:
         return [self._words[0], *(fill_placeholders(word, {**facts, **self._variables}) for word in self._words[1:])]
@@ -138,7 +134,7 @@ class Hook:
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         try:
             os.set_blocking(ours, False)
-            with suppress(OSError):  # more than a user may have in pipes
+            with suppress(OSError):  # the user's limit of memory in pipes is reached
                 fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             return _spawn(self._program, self._argv(facts), environ, theirs), ours
         except (OSError, ValueError):
@@ -149,49 +145,45 @@ class Hook:
 
     def poll(self, now: float) -> Sequence[HookRan]:
         """Report the hook's end, once; kill it with its process group when it takes longer than its timeout."""
-        self._left = [pid for pid in self._left if _wait(pid) is None]
+        self._killed = [pid for pid in self._killed if _reap(pid) is None]
         running = self._running
         if running is None:
             return ()
-        waited = _wait(running.pid)
-        _listen(running)
-        if waited is None and now - running.t < self._seconds:
-            return ()
-        if waited is None:
+        ended = _reap(running.pid)
+        _read_output(running)
+        seconds, error = max(0.0, now - running.t), ""
+        if ended is None:
+            if now - running.t < self._seconds:
+                return ()
             self._kill(running.pid)
-        self._running = None
-        os.close(running.output)
-        return (self._ran(now, running, waited),)
+            error = f"it took more than {self._seconds:g} s and was killed"
+        elif ended.exit_code:
+            error = f"status {ended.exit_code}"
+        elif ended.signal not in (None, running.signal):  # a job manager may signal the hook with the rest of the job
+            error = f"ended by {ended.signal}"
+        self.close()
+        exit_code = None if ended is None else ended.exit_code
+        return (HookRan(now, running.command, exit_code, seconds, error, _first_line(running.output)),)
 
     def wait_until_ended(self, stopped: Callable[[], bool]) -> Sequence[HookRan]:
         """Wait for the hook, within its timeout and until a stop is requested."""
         while self._running is not None and not stopped():
             if ran := self.poll(self._now()):
                 return ran
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return ()
 
     def close(self) -> None:
-        """Stop watching the hook. A running one goes on, because it stops a job."""
+        """Stop watching the hook. A running one continues, because it stops a job."""
         if self._running is not None:
-            os.close(self._running.output)
+            os.close(self._running.output_descriptor)
             self._running = None
 
     def _kill(self, pid: int) -> None:
-        with suppress(OSError):  # It has become another user's.
+        with suppress(OSError):  # it may have changed its user
             os.killpg(pid, signal.SIGKILL)
-        if _wait(pid) is None:
-            self._left.append(pid)
-
-    def _ran(self, now: float, running: _Running, waited: int | None) -> HookRan:
-        ended = exit_status_of(waited) if waited is not None else ExitStatus(None, None)
-        error = f"status {ended.exit_code}" if ended.exit_code else ""
-        if waited is None:
-            error = f"it took more than {self._seconds:g} s and was killed"
-        elif ended.signal not in (None, running.signal):  # A job manager may signal the hook with the rest of the job.
-            error = f"ended by {ended.signal}"
-        took = max(0.0, now - running.t)
-        return HookRan(now, running.command, ended.exit_code, took, error, _first_line(running.said))
+        if _reap(pid) is None:
+            self._killed.append(pid)
 
 
 def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: int) -> int:
@@ -213,7 +205,7 @@ def _spawn(program: str, argv: list[str], environ: Mapping[str, str], output: in
     )
     try:
         return spawn(setsid=True)
-    except NotImplementedError:  # This Python was built on an old C library, as conda's.
+    except NotImplementedError:  # this Python was built on an old C library, as conda's
         return spawn(setpgroup=0)
 
 
@@ -221,28 +213,28 @@ def _inheritable() -> list[int]:
     """List inherited descriptors beyond the standard streams; those that Python opens are closed by exec."""
     found = []
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with suppress(OSError):  # The descriptor of the listing itself is closed.
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
             if int(name) > 2 and os.get_inheritable(int(name)):
                 found.append(int(name))
     return found
 
 
-def _wait(pid: int) -> int | None:
-    """Return the wait status of a child; None while it runs."""
+def _reap(pid: int) -> ExitStatus | None:
+    """Return the exit status of a child; None while it runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
-    return status if ended else None
+    return ExitStatus.from_wait_status(status) if ended else None
 
 
-def _listen(running: _Running) -> None:
+def _read_output(running: _Running) -> None:
     """Keep the beginning of the hook's output and drop the rest."""
     with suppress(BlockingIOError):
-        for _ in range(_READS):
-            heard = os.read(running.output, _READ_BYTES)
-            if not heard:
+        for _ in range(_MAX_READS):
+            read = os.read(running.output_descriptor, _READ_BYTES)
+            if not read:
                 return
-            running.said += heard[: _KEPT_BYTES - len(running.said)]
+            running.output += read[: _KEPT_OUTPUT_BYTES - len(running.output)]
 
 
-def _first_line(said: bytes) -> str:
-    lines = (printable(line.decode("utf-8", "replace").strip(), _LINE_LENGTH) for line in said.splitlines())
+def _first_line(output: bytes) -> str:
+    lines = (printable(line.decode("utf-8", "replace").strip(), _MAX_LINE_LENGTH) for line in output.splitlines())
     return next(filter(None, lines), "")

@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memwatch.core.measurements import Target
-from memwatch.core.proc_stat import parse_stat
+from memwatch.core.proc_stat import ProcStat, parse_stat
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 
 DEFAULT_SIGNALS = ("SIGINT", "SIGTERM")
 
 _MASK_LINE = re.compile(rb"^(Sig(?:Pnd|Blk|Ign|Cgt)|ShdPnd):\s+([0-9a-f]+)$", re.MULTILINE)
 
-_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture but alpha
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # system calls; the same on every architecture but alpha
 
 # struct pidfd_info (include/uapi/linux/pidfd.h, Linux >= 6.13): mask, cgroupid, eleven u32, exit_code; 64 bytes.
 _INFO = struct.Struct("=QQ11Ii")
 _PIDFD_GET_INFO = (3 << 30) | (_INFO.size << 16) | (0xFF << 8) | 11  # _IOWR(0xFF, 11, struct pidfd_info)
-_PIDFD_INFO_EXIT = 1 << 3  # Linux >= 6.15; answered once the process is reaped
+_PIDFD_INFO_EXIT = 1 << 3  # Linux >= 6.15; available once the process is reaped
 
 
 # --- which signal -------------------------------------------------------------------------------------------------
@@ -33,11 +33,11 @@ _PIDFD_INFO_EXIT = 1 << 3  # Linux >= 6.15; answered once the process is reaped
 
 @dataclass(frozen=True, slots=True)
 class SignalPlan:
-    """The signal that interrupts the trainer; None: it ignores every wanted one and cannot be interrupted."""
+    """The signal that interrupts the trainer, and why that one."""
 
-    signal: str | None
+    signal: str | None  # None: the trainer ignores every wanted signal and cannot be interrupted
     handled: bool  # False: the trainer does not catch it and ends without a checkpoint
-    ignored: tuple[str, ...]  # wanted ones that would have no effect
+    ignored: tuple[str, ...]  # wanted signals that would have no effect
     reason: str  # one line for people
 
 
@@ -45,17 +45,17 @@ def choose_signal(status: bytes, wanted: Sequence[str] = DEFAULT_SIGNALS) -> Sig
     """Choose the first of `wanted` that the trainer catches, by SigCgt and SigIgn in its /proc/PID/status.
 
     Python catches SIGINT (KeyboardInterrupt) unless it was started with SIGINT ignored, as `cmd &` in a script does
-    (`nohup` alone ignores SIGHUP only). It does not catch SIGTERM by itself: that ends it without a
+    (`nohup` alone ignores SIGHUP only). It does not catch SIGTERM by itself: that signal ends it without a
     checkpoint, so it is the last choice. ConfigError for a name that is no signal, SourceError for a foreign file.
     """
     numbers = {name: signal_number(name) for name in wanted}
     blocked, ignored_mask, caught = _masks(status)
     ignored = tuple(name for name, number in numbers.items() if _has(ignored_mask, number))
-    awaited = [name for name, number in numbers.items() if name not in ignored and _has(caught | blocked, number)]
-    awaited.sort(key=lambda name: _has(blocked, numbers[name]))  # A blocked signal comes late, or by sigwait.
-    default = [name for name in numbers if name not in ignored and name not in awaited]
-    chosen = next(iter(awaited + default), None)
-    return SignalPlan(chosen, chosen in awaited, ignored, _reason(chosen, chosen in awaited, ignored))
+    handled = [name for name, number in numbers.items() if name not in ignored and _has(caught | blocked, number)]
+    handled.sort(key=lambda name: _has(blocked, numbers[name]))  # a blocked signal comes late, or by sigwait
+    unhandled = [name for name in numbers if name not in ignored and name not in handled]
+    chosen = next(iter(handled + unhandled), None)
+    return SignalPlan(chosen, chosen in handled, ignored, _reason(chosen, chosen in handled, ignored))
 
 
 def _reason(chosen: str | None, handled: bool, ignored: Sequence[str]) -> str:
@@ -103,6 +103,21 @@ class ExitStatus:
 
     exit_code: int | None
     signal: str | None
+
+    @staticmethod
+    def from_returncode(code: int) -> ExitStatus:
+        """Decode a status as `subprocess` reports it: minus N when signal N ended the process."""
+        if code >= 0:
+            return ExitStatus(code, None)
+        try:
+            return ExitStatus(None, signal.Signals(-code).name)
+        except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
+            return ExitStatus(None, f"signal {-code}")
+
+    @staticmethod
+    def from_wait_status(status: int) -> ExitStatus:
+        """Decode a status as waitpid() returns it."""
+        return ExitStatus.from_returncode(os.waitstatus_to_exitcode(status))
 
 
 class PidfdSignaller:
@@ -179,15 +194,15 @@ class PidfdSignaller:
 
     def dying(self, root: str = "/proc") -> bool:
         """Whether it has ended or is about to: a SIGKILL is pending, or it has begun to exit."""
-        try:
-            with open(f"{root}/{self.target.pid}/stat", "rb") as file:
-                found = parse_stat(file.read(4096))
-            with open(f"{root}/{self.target.pid}/status", "rb") as file:
-                pending = {name: int(mask, 16) for name, mask in _MASK_LINE.findall(file.read(8192))}
-        except (OSError, ValueError):
+        found = self._read_stat(root)
+        if found is None or found.is_exiting:
             return True
-        waits = pending.get(b"SigPnd", 0) | pending.get(b"ShdPnd", 0)
-        return found.start_ticks != self.target.start_ticks or found.is_exiting or _has(waits, signal.SIGKILL)
+        try:
+            with open(f"{root}/{self.target.pid}/status", "rb") as file:
+                masks = {name: int(mask, 16) for name, mask in _MASK_LINE.findall(file.read(8192))}
+        except OSError:
+            return True
+        return _has(masks.get(b"SigPnd", 0) | masks.get(b"ShdPnd", 0), signal.SIGKILL)
 
     def exit_status(self, root: str = "/proc") -> ExitStatus | None:
         """Return its exit status although memwatch is not its parent; None while it runs and where it is unknown.
@@ -199,7 +214,7 @@ class PidfdSignaller:
             status = self._reaped_status()
             if status is None:
                 status = self._zombie_status(root)
-            self._exit = exit_status_of(status) if status is not None else None
+            self._exit = ExitStatus.from_wait_status(status) if status is not None else None
         return self._exit
 
     def _reaped_status(self) -> int | None:
@@ -215,23 +230,27 @@ class PidfdSignaller:
         return int(wait_status) if mask & _PIDFD_INFO_EXIT else None
 
     def _zombie_status(self, root: str) -> int | None:
+        found = self._read_stat(root)
+        if found is None or found.state != "Z":
+            return None
+        if found.wait_status:
+            return found.wait_status
+        # Without permission to trace the process the kernel reports 0, whatever the status is. Root may lack the
+        # permission, too. This link is readable under the same condition.
+        try:
+            os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
+        except OSError:
+            return None
+        return found.wait_status
+
+    def _read_stat(self, root: str) -> ProcStat | None:
+        """Return the trainer's /proc/PID/stat; None when it is unreadable or the PID is another process's by now."""
         try:
             with open(f"{root}/{self.target.pid}/stat", "rb") as file:
                 found = parse_stat(file.read(4096))
         except (OSError, ValueError):
             return None
-        if found.start_ticks != self.target.start_ticks or found.state != "Z":
-            return None
-        # Without the permission to trace it, the kernel writes 0 there, whatever the status is.
-        return found.wait_status if found.wait_status or self._may_trace(root) else None
-
-    def _may_trace(self, root: str) -> bool:
-        """Whether the kernel permits tracing: this link is readable under the same condition. Root may lack it."""
-        try:
-            os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
-        except OSError:
-            return False
-        return True
+        return found if found.start_ticks == self.target.start_ticks else None
 
     def close(self) -> None:
         if self._fd is not None:
@@ -277,7 +296,7 @@ class RanksSignaller:
 
 
 def open_pidfd(pid: int) -> int:
-    """Open a close-on-exec pidfd of `pid`; OSError."""
+    """Open a pidfd, which is closed on exec; OSError."""
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
     return system_call(_PIDFD_OPEN, pid, 0)
@@ -302,14 +321,3 @@ def system_call(number: int, *arguments: int | None) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return result
-
-
-def exit_status_of(wait_status: int) -> ExitStatus:
-    """Decode the status of waitpid()."""
-    if os.WIFSIGNALED(wait_status):
-        number = os.WTERMSIG(wait_status)
-        try:
-            return ExitStatus(None, signal.Signals(number).name)
-        except ValueError:  # a real-time signal between SIGRTMIN and SIGRTMAX
-            return ExitStatus(None, f"signal {number}")
-    return ExitStatus(os.WEXITSTATUS(wait_status), None)

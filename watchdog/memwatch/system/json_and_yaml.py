@@ -1,4 +1,4 @@
-"""Bytes and text from outside, and typed records inside: the one room that knows msgspec and yaml."""
+"""Converts JSON and YAML into typed records and back: the only module that imports msgspec and yaml."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from memwatch.errors import ConfigError
 T = TypeVar("T")
 
 MAX_YAML_BYTES = 1_000_000
-MAX_JSON_NUMBER = 1e30  # of a number in JSON
+MAX_JSON_NUMBER = 1e30  # a larger one may overflow in later arithmetic
 _LONG_NUMBER = re.compile(rb"[0-9]{30}|[0-9.][eE]\+?[0-9]{2}")
-_MAX_DEPTH = 32
+_MAX_DEPTH = 32  # levels of lists and mappings in YAML
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _BEHIND_SCHEME = re.compile(r"://.*", re.DOTALL)
 _TYPE_HINTS = {
@@ -37,14 +37,14 @@ _SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int"
 
 
 class SerializationError(ValueError):
-    """JSON that is not what was expected."""
+    """JSON is malformed or does not fit the expected type, or a value cannot be written as JSON."""
 
 
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 
 def to_json(obj: object) -> bytes:
-    """One line of JSON of records, mappings and scalars, NaN and infinity as null; SerializationError if impossible."""
+    """Return records, mappings and scalars as one line of JSON, NaN and infinity as null; SerializationError."""
     try:
         return msgspec.json.encode(obj, enc_hook=_plain)
     except UnicodeEncodeError:  # a lone surrogate: a byte of a log or a command line that was never UTF-8
@@ -54,36 +54,31 @@ def to_json(obj: object) -> bytes:
 
 
 def to_shown_json(obj: object) -> str:
-    """The same as text that may stand on a terminal: characters that cannot be shown are escaped."""
+    """Return `to_json` as text for a terminal: characters that cannot be shown are escaped."""
     return shown_json(to_json(obj).decode())
 
 
 def from_json(data: bytes | str, type_: type[T]) -> T:
-    """The record in `data`, without keys that `type_` lacks; SerializationError when it is another.
+    """Return the record in `data`, without keys that `type_` lacks.
 
-    Or a number so large that what is computed of it may be none.
+    SerializationError when it does not fit, or holds a number beyond MAX_JSON_NUMBER.
     """
     try:
-        _refuse_excess(data)
+        raw = data.encode() if isinstance(data, str) else data
+        if _LONG_NUMBER.search(raw):  # it is rare that a number is long enough, or has such an exponent
+            json.loads(raw, parse_int=_refuse_excess, parse_float=_refuse_excess)
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SerializationError(str(error)) from error
 
 
-def _refuse_excess(data: bytes | str) -> None:
-    """Seldom is there a number that must be looked at: one that is that long, or has such an exponent."""
-    raw = data.encode() if isinstance(data, str) else data
-    if _LONG_NUMBER.search(raw):
-        json.loads(raw, parse_int=_bounded, parse_float=_bounded)
-
-
-def _bounded(digits: str) -> None:
+def _refuse_excess(digits: str) -> None:
     if not -MAX_JSON_NUMBER <= float(digits) <= MAX_JSON_NUMBER:
         raise SerializationError(f"a number out of range: {digits[:40]}")
 
 
 def from_data(data: object, type_: type[T]) -> T:
-    """As `from_json`, of what JSON was read into."""
+    """As `from_json`, for JSON that is parsed already."""
     try:
         return msgspec.convert(data, type=type_)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -91,7 +86,7 @@ def from_data(data: object, type_: type[T]) -> T:
 
 
 def json_schema(type_: type) -> dict[str, Any]:
-    """As msgspec tells it: a reference to one of its `$defs`, of which each record is one."""
+    """Return msgspec's schema: a reference to one of its `$defs`, which has one for each record."""
     return msgspec.json.schema(type_)
 
 
@@ -116,24 +111,23 @@ def _encodable(obj: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """What a YAML file says, and on which line it says it."""
+    """The data of a YAML file, and the line of each key."""
 
     source: str  # the file's name, for messages
     data: Any  # dict, list, str, int, float, bool or None
     lines: Mapping[str, int] = field(default_factory=dict)  # "policy.kill" or "a.b[0]" -> line, counted from 1
-    names: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": where it is no file's
+    names: Mapping[str, str] = field(default_factory=dict)  # "target.pid" -> "--pid": keys of no file
 
     def has_key(self, path: str) -> bool:
-        """There is such a key."""
         return path in self.lines or path in self.names
 
     def line(self, path: str) -> int:
-        """Of a key, or of the nearest thing around it that the file has; 0: of none."""
-        return next((self.lines[way] for way in path_and_parents(path) if way in self.lines), self.lines.get("", 0))
+        """Return the line of a key, or of the nearest key around it; 0 when the file has neither."""
+        return next((self.lines[key] for key in path_and_parents(path) if key in self.lines), self.lines.get("", 0))
 
     def location(self, path: str) -> str:
-        """`FILE:LINE` of a key, or of the nearest thing around it that the file has."""
-        name = next((self.names[way] for way in path_and_parents(path) if way in self.names), "")
+        """Return `FILE:LINE` of a key, or of the nearest key around it; for a key of no file its name."""
+        name = next((self.names[key] for key in path_and_parents(path) if key in self.names), "")
         line = self.line(path)
         return name or (f"{self.source}:{line}" if line else self.source)
 
@@ -146,7 +140,7 @@ def path_and_parents(path: str) -> Iterator[str]:
 
 
 def load_yaml(text: str | bytes, source: str) -> Any:
-    """What the YAML `text` says, as plain data; ConfigError, naming `source`, for anything unsafe or malformed."""
+    """Return the YAML `text` as plain data; ConfigError, naming `source`, for anything unsafe or malformed."""
     return read_yaml(text, source).data
 
 
@@ -163,7 +157,9 @@ def read_yaml(text: str | bytes, source: str) -> YamlDocument:
         _refuse_depth(source, yaml.parse(text, kind))
         loader = kind(text)
         try:
-            return _Composer(source, loader).document(loader.get_single_node())
+            composer = _Composer(source, loader)
+            node = loader.get_single_node()
+            return YamlDocument(source, None if node is None else composer.value(node, ""), composer.lines)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -175,17 +171,18 @@ def read_yaml(text: str | bytes, source: str) -> YamlDocument:
 
 
 def _refuse_depth(source: str, events: Iterable[Any]) -> None:
-    """libyaml composes by recursion and crashes on a hundred thousand `[`: depth is counted before."""
+    """Refuse deep nesting before libyaml composes: it does so by recursion and crashes on a hundred thousand `[`."""
     depth = 0
     for event in events:
         depth += hasattr(event, "implicit") and hasattr(event, "flow_style")
         depth -= type(event).__name__ in ("SequenceEndEvent", "MappingEndEvent")
-        if depth > 2 * _MAX_DEPTH:
-            raise ConfigError(f"{source}:{event.start_mark.line + 1}: not YAML: nested too deeply", "write it flatter")
+        if depth > _MAX_DEPTH:
+            problem = f"not YAML: nested deeper than {_MAX_DEPTH} levels"
+            raise ConfigError(f"{source}:{event.start_mark.line + 1}: {problem}", "flatten it")
 
 
 def to_yaml(value: object) -> str:
-    """Plain data in one line, which `load_yaml` reads as the same."""
+    """Return plain data as one line, from which `load_yaml` reads the same data."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -202,36 +199,30 @@ def to_yaml(value: object) -> str:
 
 
 class _Composer:
-    """Turns YAML nodes into plain data: no tags, no aliases, no duplicate keys, no deep nesting."""
+    """Turns YAML nodes into plain data: no tags, no aliases, no duplicate keys."""
 
     def __init__(self, source: str, loader: Any) -> None:
         self._source, self._loader = source, loader
-        self._lines: dict[str, int] = {}
+        self.lines: dict[str, int] = {}
         self._seen: set[int] = set()
-
-    def document(self, node: Any) -> YamlDocument:
-        data = None if node is None else self._value(node, "", 0)
-        return YamlDocument(self._source, data, self._lines)
 
     def _refuse(self, node: Any, problem: str, hint: str) -> ConfigError:
         return ConfigError(f"{self._source}:{node.start_mark.line + 1}: {problem}", hint)
 
-    def _value(self, node: Any, path: str, depth: int) -> Any:
-        self._lines.setdefault(path, node.start_mark.line + 1)
+    def value(self, node: Any, path: str) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
         if id(node) in self._seen:
             raise self._refuse(node, f"{path}: an alias (*name) is not accepted", "write the value out")
         self._seen.add(id(node))
-        if depth > _MAX_DEPTH:
-            raise self._refuse(node, f"nested deeper than {_MAX_DEPTH} levels", "flatten it")
         if node.id != "scalar" and node.tag not in _COLLECTIONS:
             raise self._refuse(node, f"{path}: the tag {node.tag} is not accepted", "write plain values")
         if node.id == "mapping":
-            return self._mapping(node, path, depth)
+            return self._mapping(node, path)
         if node.id == "sequence":
-            return [self._value(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(node.value)]
+            return [self.value(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
         return self._scalar(node, path)
 
-    def _mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.id != "scalar":
@@ -239,10 +230,10 @@ class _Composer:
             key = key_node.value
             inner = f"{path}.{key}" if path else key
             if key in found:
-                first = self._lines[inner]
+                first = self.lines[inner]
                 raise self._refuse(key_node, f"{inner} is given twice, first in line {first}", "remove one of them")
-            self._lines[inner] = key_node.start_mark.line + 1
-            found[key] = self._value(value_node, inner, depth + 1)
+            self.lines[inner] = key_node.start_mark.line + 1
+            found[key] = self.value(value_node, inner)
         return found
 
     def _scalar(self, node: Any, path: str) -> Any:
@@ -262,48 +253,49 @@ class _Composer:
 
 @dataclass(frozen=True, slots=True)
 class ValueProblem:
-    """What is wrong with a value, and how to mend it."""
+    """What is wrong with the value of a key, and how to mend it."""
 
-    path: str  # of the key
+    path: str
     problem: str
-    value: object = ...  # ...: it has none
+    value: object = ...  # ...: there is none
     hint: str = ""
     related_paths: tuple[str, ...] = ()  # keys whose values are wrong together with this one
 
 
 def convert(data: object, type_: type[T], document: YamlDocument | None = None) -> T:
-    """`data` as the dataclass `type_`, strictly: unknown keys and wrong types are a ConfigError that says where.
+    """Return `data` as the dataclass `type_`; ConfigError names the first unknown key or wrong type.
 
-    `document` gives the lines; without it only the path of the key is named.
+    The error has the line when `document` is given, else only the path of the key.
     """
-    made, complaints = convert_with_problems(data, type_)
-    if made is None or complaints:
-        first = complaints[0]
+    made, problems = convert_with_problems(data, type_)
+    if made is None or problems:
+        first = problems[0]
         raise config_error(document or YamlDocument("", data), first.path, first.problem, first.value, first.hint)
     return made
 
 
 def convert_with_problems(data: object, type_: type[T]) -> tuple[T | None, list[ValueProblem]]:
-    """`data` as the dataclass `type_`, without the keys that do not fit, and what is wrong with each of those.
+    """Return `data` as the dataclass `type_` without the keys that do not fit, and what is wrong with each of them.
 
-    None where it would not be one even without them.
+    The dataclass is None when `data` does not fit even without them.
     """
-    complaints = list(_unknown_keys(data, type_, ""))
+    problems = list(_unknown_keys(data, type_, ""))
     while True:
         try:
-            return msgspec.convert(data, type=type_), complaints
+            return msgspec.convert(data, type=type_), problems
         except msgspec.ValidationError as error:
-            problem, path = _split(str(error))
-            hint = _choices(type_, path) or _type_hint(problem.split(", got")[0])
-            complaints.append(ValueProblem(path, problem, value_at(data, path), hint))
+            problem, path = _split_message(str(error))
+            expected = problem.split(", got")[0]
+            type_hint = next((hint for word, hint in _TYPE_HINTS.items() if word in expected), "")
+            problems.append(ValueProblem(path, problem, value_at(data, path), _choices(type_, path) or type_hint))
             rest = _without(data, path.partition("[")[0])
             if rest == data:
-                return None, complaints
+                return None, problems
             data = rest
 
 
 def _without(data: object, path: str) -> object:
-    """The same without the key at `path`."""
+    """Return a copy of `data` without the key at `path`."""
     key, _, inner = path.partition(".")
     if not isinstance(data, Mapping) or key not in data:
         return data
@@ -312,7 +304,7 @@ def _without(data: object, path: str) -> object:
 
 
 def config_error(document: YamlDocument, path: str, problem: str, value: object = ..., hint: str = "") -> ConfigError:
-    """A ConfigError that names `FILE:LINE`, the path of the key, its value, what is wrong and how to mend it."""
+    """Return an error that names `FILE:LINE`, the path of the key, its value, what is wrong and how to mend it."""
     if document.names.get(path, "").startswith("--"):
         return ConfigError(f"{document.names[path]} {value}: {problem}", hint)
     where = document.location(path)
@@ -322,26 +314,27 @@ def config_error(document: YamlDocument, path: str, problem: str, value: object 
 
 
 def mask_url_rest(text: str) -> str:
-    """Without what is behind ://, where an address may hold a password."""
+    """Return the text without what follows ://, where an address may hold a password."""
     return _BEHIND_SCHEME.sub("://…", text) if "://" in text else "…"
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, (bool, type(None))):
-        return {True: "true", False: "false", None: "null"}[value]
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     text = _BEHIND_SCHEME.sub("://…", repr(value))  # it may be an address, and hold a password
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _split(message: str) -> tuple[str, str]:
-    """`Expected `float`, got `str` - at `$.policy.x`` -> (what is wrong, `policy.x`)."""
+# Expected `float`, got `str` - at `$.policy.x`
+def _split_message(message: str) -> tuple[str, str]:
+    """Split msgspec's message into the problem and the path of the key."""
     found = _AT.search(message)
     problem = message[: found.start()] if found else message
     return problem[:1].lower() + problem[1:], found[1] if found else ""
 
 
 def value_at(data: object, path: str) -> object:
-    """What stands at `a.b[0]`; ... where nothing does."""
+    """Return the value at a path as `a.b[0]`; `...` where there is none."""
     for key in re.findall(r"[^.\[\]]+", path):
         if isinstance(data, Mapping) and key in data:
             data = data[key]
@@ -353,7 +346,7 @@ def value_at(data: object, path: str) -> object:
 
 
 def _unknown_keys(data: object, type_: object, path: str) -> Iterator[ValueProblem]:
-    """msgspec ignores what a dataclass does not have; a misspelt key must not be ignored."""
+    """Yield the keys that a dataclass does not have, which msgspec ignores: one may be misspelt."""
     if is_dataclass(type_) and isinstance(type_, type) and isinstance(data, Mapping):
         hints = get_type_hints(type_)
         names = [f.name for f in fields(type_) if f.init]
@@ -374,12 +367,8 @@ def _unknown_keys(data: object, type_: object, path: str) -> Iterator[ValueProbl
             yield from _unknown_keys(value, get_args(type_)[1], f"{path}.{key}")
 
 
-def _type_hint(expected: str) -> str:
-    return next((hint for word, hint in _TYPE_HINTS.items() if word in expected), "")
-
-
 def _choices(type_: object, path: str) -> str:
-    """`write one of auto, true, false`, when the key takes only some words."""
+    """Return `write one of auto, true, false` when the key takes certain words only, else an empty text."""
     for name in path.split("."):
         if not isinstance(type_, type) or not is_dataclass(type_):
             return ""
@@ -397,7 +386,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """Of what is known, what the word may have meant; empty when it is like none."""
+    """Return the known word that `word` may have meant; empty when it resembles none."""
     import difflib
 
     return next(iter(difflib.get_close_matches(word, known, n=1)), "")

@@ -1,4 +1,4 @@
-"""Files that travel with memwatch: in an installed wheel beside the code, in a checkout where people edit them."""
+"""Files that are shipped with memwatch: beside the code in an installed wheel, in their own folders in a checkout."""
 
 from __future__ import annotations
 
@@ -8,45 +8,41 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent.parent
-_SCRIPTS = {"bash": "memwatch.bash", "zsh": "_memwatch", "fish": "memwatch.fish"}
+_COMPLETION_FILES = {"bash": "memwatch.bash", "zsh": "_memwatch", "fish": "memwatch.fish"}  # by shell
 
 
 def preset_files() -> list[Path]:
-    """The log presets."""
-    return sorted(_where("markers", "configs/markers").glob("*.yaml"))
+    return sorted(_find("markers", "configs/markers").glob("*.yaml"))
 
 
 def profile_file(name: str) -> Path:
-    """The settings of a profile, as a configuration file."""
-    return _where(f"profiles/{name}.yaml", f"configs/profiles/{name}.yaml")
+    return _find(f"profiles/{name}.yaml", f"configs/profiles/{name}.yaml")
 
 
 def example_config_file() -> Path:
-    """Every key, with its default and what it means."""
-    return _where("memwatch.yaml", "configs/memwatch.yaml")
+    return _find("memwatch.yaml", "configs/memwatch.yaml")
 
 
 def example_trainer() -> Path:
-    """The leaking trainer of `memwatch demo`."""
-    return _where("evolve.py", "examples/evolve.py")
+    """Return the leaking trainer of `memwatch demo`."""
+    return _find("evolve.py", "examples/evolve.py")
 
 
 def manual_file() -> Path:
-    """The manual page."""
-    return _where("manual/memwatch.1", "docs/manual/memwatch.1")
+    return _find("manual/memwatch.1", "docs/manual/memwatch.1")
 
 
 def completion_file(shell: str) -> Path:
-    """The script that completes memwatch's command line in bash, zsh or fish."""
-    return _where(f"manual/{_SCRIPTS[shell]}", f"docs/manual/{_SCRIPTS[shell]}")
+    name = _COMPLETION_FILES[shell]
+    return _find(f"manual/{name}", f"docs/manual/{name}")
 
 
 def build() -> Mapping[str, str]:
-    """The `commit` that was packaged and its `date`; empty in a checkout, or when git did not know."""
+    """Return the `commit` that was packaged and its `date`; empty in a checkout, and where git did not know them."""
     path = PACKAGE / "data" / "build.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _where(installed: str, edited: str) -> Path:
+def _find(installed: str, in_checkout: str) -> Path:
     path = PACKAGE / "data" / installed
-    return path if path.exists() else CHECKOUT / edited
+    return path if path.exists() else CHECKOUT / in_checkout

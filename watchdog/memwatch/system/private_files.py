@@ -1,7 +1,4 @@
-"""Folders and files of memwatch's own: closed to others, and no link leads elsewhere.
-
-A file that is written whole, or not at all.
-"""
+"""Folders and files that only memwatch's user can read, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,37 +11,38 @@ from pathlib import Path
 
 from memwatch.errors import ConfigError
 
-_ANYBODY_ELSE = 0o077
+_GROUP_AND_OTHERS = 0o077
 
 
 def ensure_private_dir(path: Path) -> Path:
-    """`path`, which is there now and open to nobody else (0700), as are the folders that had to be made for it.
+    """Return `path`, a folder that nobody else can open (0700); it and its parents are created where missing.
 
-    OSError when it cannot be made, or when it, or a link in its place, is another user's. Root's is taken as it is: a
-    volume that a container was given.
+    OSError when that fails, or when the folder, or a link in its place, belongs to another user. A folder of root's is
+    accepted as it is: it may be a volume of a container.
     """
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
     found = path.stat()
     if not {found.st_uid, path.lstat().st_uid} <= {os.geteuid(), 0}:
         raise PermissionError(errno.EPERM, f"{path} is another user's", str(path))
     mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid == os.geteuid() and mode & _ANYBODY_ELSE and not mode & stat.S_ISVTX:  # sticky: shared on purpose
+    is_shared = bool(mode & stat.S_ISVTX)  # the sticky bit of a folder like /tmp
+    if found.st_uid == os.geteuid() and mode & _GROUP_AND_OTHERS and not is_shared:
         path.chmod(0o700)
     return path
 
 
 def create_private_file(path: Path, flags: int = os.O_WRONLY) -> int:
-    """A descriptor of a new file that nobody else can read (0600); OSError when anything is there, a link too."""
+    """Create a file that nobody else can read (0600), return its descriptor; OSError when the path or a link exists."""
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 @contextmanager
 def atomic_writer(path: Path, option: str, suffixes: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    """A function that writes the whole file; what was there stays till then.
+    """Yield a function that writes the whole file; an earlier file stays until then.
 
-    ConfigError at once when it could not be written, or has none of these suffixes; `option` is what named it.
+    ConfigError at once when the file cannot be written or has none of `suffixes`; `option` begins its text.
     """
     if path.suffix.lower() not in suffixes:
         kind = path.suffix or "no suffix"
@@ -60,7 +58,7 @@ def atomic_writer(path: Path, option: str, suffixes: Sequence[str]) -> Iterator[
             part.replace(path)
 
     with _writing(path, option):
-        part.touch(exist_ok=False)  # nothing that was put there is written through
+        part.touch(exist_ok=False)  # never write through a file or a link that somebody else put there
     try:
         yield write
     finally:

@@ -1,4 +1,4 @@
-"""The standing of memwatch's processes with the kernel: their memory, and their turn on a core."""
+"""How the kernel treats memwatch's processes: locked memory, CPU priority, the order of OOM kills."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
-NICEST = 19  # it lets everybody else go first
-_FIRST_TO_BE_KILLED = "1000"
+LOWEST_NICE = 19
+_HIGHEST_OOM_SCORE_ADJ = "1000"
 _CAP_IPC_LOCK = 14  # <linux/capability.h>
-_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4  # <sys/mman.h>; with the last only what is in use is locked
+_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4  # <sys/mman.h>; the last one locks only pages in use
 
 
 def lock_memory() -> str | None:
-    """Keep what this process uses in memory, now and later; why not, None when it does.
+    """Keep the pages that this process uses in memory, now and later; return the reason when that fails.
 
-    Under memory pressure the kernel drops the pages of programs as well, and a look would wait for a disk. It makes the
-    process no larger. Not within a limit: all that is mapped counts against it, and the next thread would not start.
+    Under memory pressure the kernel also drops pages of programs, and a sample would wait for a disk. Locking does not
+    enlarge the process. With a limit on locked memory nothing is locked: all mappings count against the limit, and the
+    next thread could not start.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if limit != resource.RLIM_INFINITY and not _has_capability(_CAP_IPC_LOCK):
@@ -30,7 +31,7 @@ def lock_memory() -> str | None:
 
 
 def raise_priority() -> str | None:
-    """Run this thread, not those it starts, before all ordinary ones (SCHED_FIFO); why not, None when it does."""
+    """Run this thread, not those it starts, before all ordinary ones (SCHED_FIFO); return why that fails."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError as error:
@@ -39,16 +40,16 @@ def raise_priority() -> str | None:
 
 
 def lower_priority() -> None:
-    """From now on this process has the lowest priority and is the first that the kernel kills for memory."""
+    """Give this process the lowest CPU priority, and let the kernel kill it first when memory runs out."""
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, NICEST)
+    os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)
     prefer_oom_kill(os.getpid())
 
 
 def prefer_oom_kill(pid: int) -> None:
-    """From now on this process of ours is the first that the kernel kills for memory."""
-    with suppress(OSError):  # a /proc that is read-only; or it has ended
-        Path(f"/proc/{pid}/oom_score_adj").write_text(_FIRST_TO_BE_KILLED)
+    """Let the kernel kill this child process first when memory runs out."""
+    with suppress(OSError):  # /proc is read-only, or the process has ended
+        Path(f"/proc/{pid}/oom_score_adj").write_text(_HIGHEST_OOM_SCORE_ADJ)
 
 
 # CapEff:	00000000a80425fb

@@ -1,6 +1,6 @@
 """memwatch's own child processes: a `Task` answers one request, a `Worker` one message after another.
 
-No call waits for a child. A worker finds its socket closed when memwatch has ended, in whatever way.
+No call waits for a child. A worker finds its socket closed when memwatch has ended, even if it was killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from memwatch.system.process_priority import lower_priority, prefer_oom_kill
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-MAX_ANSWER_BYTES = 16 << 20  # of a task
-MAX_REPLY_BYTES = 1 << 20  # of a worker; the kernel's default for such a socket is 208 KiB
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 600.0  # before a worker is replaced; twice as long each time
-_KILLED_SECONDS = 1.0  # within which a killed task is reaped; one that the kernel holds longer is left to `subprocess`
+MAX_ANSWER_BYTES = 16 << 20  # the longest answer of a task
+MAX_REPLY_BYTES = 1 << 20  # the longest reply of a worker; the kernel's default for such a socket is 208 KiB
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 600.0  # before a worker is replaced; each pause is twice the last
+_REAP_SECONDS = 1.0  # how long a killed task is waited for; `subprocess` reaps one that the kernel holds longer
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -34,11 +34,11 @@ def start_python(
 ) -> subprocess.Popen[bytes]:
     """Run a line of Python that can import this package, in a session of its own, so that Ctrl-C does not reach it.
 
-    It takes as long as an exec, 1 ms. OSError when the process cannot be started. The kernel kills it before memwatch:
-    it would inherit what protects memwatch (OOMScoreAdjust= of its unit), and memwatch is larger.
+    This takes 1 ms; OSError when the process cannot be started. The kernel kills it before memwatch: otherwise it would
+    inherit memwatch's own protection (OOMScoreAdjust= of its unit), and memwatch is larger.
     """
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", code],  # -S: sys.path is passed, and computing it is half of Python's own start
+        [sys.executable, "-S", "-c", code],  # -S: sys.path is passed on, and computing it takes half of Python's start
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_PACKAGE, *sys.path)))},
         stdin=stdin,
         stdout=stdout,
@@ -92,7 +92,7 @@ class Task(Generic[_T]):
         """End the process if it still runs, and release what it holds."""
         if self._process is not None:
             self._process.kill()
-            _has_exited(self._process, _KILLED_SECONDS)
+            _has_exited(self._process, _REAP_SECONDS)
             self._answer.close()
 
 
@@ -106,14 +106,13 @@ def serve_task(request_type: type[_R], answer: Callable[[_R], object]) -> None:
 class Worker:
     """A child process that replies to messages on its descriptor 0, and its replacements.
 
-    A process that is stopped may need a while to end: meanwhile another can be at work. The caller's clock is used
-    for all times, so that tests can set it.
+    A stopped process may need a while to end; meanwhile another one can run. All times are of the caller's clock.
     """
 
     def __init__(self, code: str, name: str, crash_hint: str = "") -> None:
         """Start nothing yet. `name` begins the text of each SourceError."""
         self._code, self._name, self._crash_hint = code, name, crash_hint
-        self._process: subprocess.Popen[bytes] | None = None  # the one at work
+        self._process: subprocess.Popen[bytes] | None = None  # the current one
         self._channel: socket.socket
         self._stopped: list[tuple[subprocess.Popen[bytes], float]] = []  # each with the time at which it is killed
         self.asked_t: float | None = None  # when the message was sent that has no reply yet
@@ -121,14 +120,16 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """A process is at work, or has ended without anybody having noticed."""
+        """Whether there is a current process; it may have ended without notice."""
         return self._process is not None
 
     @property
     def pids(self) -> frozenset[int]:
-        """The PIDs of the process at work and of those that were stopped and have not ended."""
-        at_work = () if self._process is None else (self._process,)
-        return frozenset(process.pid for process in (*at_work, *(process for process, _ in self._stopped)))
+        """The PIDs of the current process and of stopped ones that have not ended."""
+        processes = [process for process, _ in self._stopped]
+        if self._process is not None:
+            processes.append(self._process)
+        return frozenset(process.pid for process in processes)
 
     def fileno(self) -> int:
         """A descriptor that becomes readable with a reply, and when the process ends."""
@@ -137,13 +138,13 @@ class Worker:
     def start(self, first: object, asked_t: float | None = None) -> None:
         """Start the process, which takes 1 ms, and send the `first` message; OSError when that fails.
 
-        `asked_t`: the time from which the first message awaits a reply; None when there is none to it.
+        `asked_t`: the time since which the first message awaits a reply; None when it gets no reply.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 ours.setblocking(False)
-                ours.send(json_and_yaml.to_json(first))  # the process finds it when it first reads
+                ours.send(json_and_yaml.to_json(first))  # it waits in the socket until the process reads
                 self._process = start_python(self._code, theirs.fileno())
         except OSError:
             ours.close()
@@ -176,7 +177,7 @@ class Worker:
         return reply
 
     def waiting_seconds(self, now: float) -> float:
-        """How long a reply has been awaited; 0.0 when none is."""
+        """Return how long a reply has been awaited; 0.0 when none is."""
         return 0.0 if self.asked_t is None else now - self.asked_t
 
     def end_if_hung(self, now: float, seconds: float) -> None:
@@ -194,7 +195,7 @@ class Worker:
         return SourceError(f"{self._name} ended{how}", self._crash_hint)
 
     def stop(self, now: float, grace_seconds: float = 0.0) -> None:
-        """Close the channel of the process at work, so that it ends; `reap` kills it when it takes longer."""
+        """Close the channel of the current process, so that it ends; `reap` kills it after `grace_seconds`."""
         if self._process is not None:
             self._channel.close()
             self._stopped.append((self._process, now + grace_seconds))
@@ -202,7 +203,7 @@ class Worker:
             self.reap(now)
 
     def reap(self, now: float) -> int:
-        """Kill the stopped processes whose time has come and forget those that have ended; return how many are left."""
+        """Kill the stopped processes whose grace is over and forget those that have ended; return how many are left."""
         for process, kill_t in self._stopped:
             if now >= kill_t:
                 process.kill()
@@ -210,7 +211,7 @@ class Worker:
         return len(self._stopped)
 
     def replace(self, now: float) -> None:
-        """End the process at work now; another is due after a pause that doubles until `reset_pause` is called."""
+        """End the current process; another is due after a pause that doubles until `reset_pause` is called."""
         self.stop(now)
         self.next_start_t = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
