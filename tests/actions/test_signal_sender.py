@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,18 @@ def test_an_ignored_signal_is_never_chosen(caught, ignored, blocked):
     chosen = choose_signal(lines(caught, ignored, blocked))
     assert chosen.signal not in chosen.ignored
     assert (chosen.signal is None) == (ignored & 0x4002 == 0x4002)
+
+
+# --- the exit status
+
+REAL_TIME = int(signal.SIGRTMIN) + 1
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(7, (7, None)), (-9, (None, "SIGKILL")), (-REAL_TIME, (None, f"signal {REAL_TIME}"))]
+)
+def test_exit_status_of_a_child(code, expected):
+    assert ExitStatus.from_returncode(code) == ExitStatus(*expected)
 
 
 # --- sending

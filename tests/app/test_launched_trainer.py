@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import LaunchedTrainer, Passthrough, forward_signals, shell_status, signal_name
+from memwatch.app.launched_trainer import LaunchedTrainer, Passthrough, forward_signals, shell_status
 from memwatch.cli.demo import Confinement, _can_start, _cgroup, _rlimit, confine
 from memwatch.errors import AttachError
 from support.mainjob import until
@@ -48,11 +48,6 @@ def test_status_of_an_exit_and_of_a_death(log: Path) -> None:
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (7, 7), (-9, 137), (-2, 130)])
 def test_the_exit_code_is_the_shell_s(status: int, code: int) -> None:
     assert shell_status(status) == code
-
-
-def test_signal_names() -> None:
-    assert signal_name(9) == "SIGKILL"
-    assert signal_name(int(signal.SIGRTMIN) + 1) == f"signal {int(signal.SIGRTMIN) + 1}"
 
 
 @pytest.mark.parametrize(

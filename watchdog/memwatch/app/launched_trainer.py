@@ -1,4 +1,4 @@
-"""`memwatch run`: the trainer as memwatch's own child, its output followed and passed on.
+"""The trainer as memwatch's own child, for `memwatch run`: its start, its signals, its output.
 
 The child writes to a file, not to a pipe: when memwatch dies, the trainer neither blocks nor gets SIGPIPE.
 """
@@ -20,22 +20,22 @@ from memwatch.errors import AttachError
 from memwatch.system import private_files
 from memwatch.system.clock import STOP_SIGNALS
 
-_OWN = {
-    *(signal.SIGKILL, signal.SIGSTOP),  # which nobody can handle
+_NOT_FORWARDED = {
+    *(signal.SIGKILL, signal.SIGSTOP),  # no process can handle them
     *(signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ),  # about memwatch's own children and files
     *(signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),  # a shell stops memwatch, not the trainer
     *(signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP),
 }
-FORWARDED_SIGNALS = tuple(sorted(signal.valid_signals() - _OWN))
-TERMINATING_SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)  # after these nothing is started again
-COPY_EVERY_SECONDS = 0.1
-RUN_LOGS_KEPT = 20
+FORWARDED_SIGNALS = tuple(sorted(signal.valid_signals() - _NOT_FORWARDED))
+TERMINATING_SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)  # after these no trainer is started again
+COPY_INTERVAL_SECONDS = 0.1
+MAX_RUN_LOGS = 20  # files; when there are more, the oldest are deleted
 
 
 class LaunchedTrainer:
-    """A started trainer. stdout and stderr go to `log`, in order, and from there to memwatch's own stdout.
+    """A started trainer. Its stdout and stderr go to `log`, in order.
 
-    AttachError when it cannot be started, or its log not be made.
+    AttachError when it cannot be started or its log cannot be created.
     """
 
     def __init__(
@@ -46,8 +46,9 @@ class LaunchedTrainer:
         before_exec: Callable[[], None] | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.end_requested = False  # a signal went through that asks for the end, of more than this one process
-        descriptor = _create(log)
+        self.log = log
+        self.end_requested = False  # a terminating signal was forwarded: it is meant for the whole run
+        descriptor = _create_log(log)
         try:
             with _unignored_signals():
                 self._process = subprocess.Popen(
@@ -56,7 +57,7 @@ class LaunchedTrainer:
                     stderr=descriptor,
                     cwd=folder,
                     env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
-                    start_new_session=True,  # a Ctrl-C reaches memwatch alone, which passes it to this one process
+                    start_new_session=True,  # a Ctrl-C reaches memwatch alone, which forwards it to this one process
                     preexec_fn=before_exec,  # noqa: PLW1509 - the demo's, which has no threads yet
                 )
         except OSError as error:
@@ -66,27 +67,24 @@ class LaunchedTrainer:
         finally:
             os.close(descriptor)
         self.pid = self._process.pid
-        self.log = log
 
     def forward_signal(self, number: int) -> None:
-        """Pass a signal on to the trainer's process alone, unless it has ended."""
+        """Send the signal to the trainer's process alone, unless it has ended."""
         self.end_requested = self.end_requested or number in TERMINATING_SIGNALS
         self._process.send_signal(number)
 
     def terminate(self) -> None:
-        """Terminate it if it still runs."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait()
+        self._process.terminate()  # `subprocess` sends nothing to a process that has ended
+        self._process.wait()
 
     def wait(self) -> int:
-        """Wait for its end: the exit status, or minus the number of the signal that killed it."""
+        """Wait for its end; return the exit status, or minus the number of the signal that killed it."""
         return self._process.wait()
 
 
 @contextmanager
 def forward_signals(to: Callable[[int], object]) -> Iterator[None]:
-    """Signals to memwatch go `to` the child, before, during and after the watch, which handles them itself."""
+    """Pass memwatch's signals to `to`, also before and after the watch, which has handlers of its own."""
     before = {number: signal.signal(number, lambda n, _: to(n)) for number in FORWARDED_SIGNALS}
     try:
         yield
@@ -96,30 +94,31 @@ def forward_signals(to: Callable[[int], object]) -> Iterator[None]:
 
 
 def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
-    """Return a new path for the output of a started trainer, and delete all but the newest of the earlier files."""
+    """Return a new path for the output of a started trainer, and delete the oldest of the earlier files."""
     folder = default_history(environ).parent / "runs"
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
-    for path in earlier[: max(0, len(earlier) - RUN_LOGS_KEPT + 1)]:
+    for path in earlier[: max(0, len(earlier) - MAX_RUN_LOGS + 1)]:
         path.unlink(missing_ok=True)
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"  # no PID: many a PID is 2
+    return (
+        folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"
+    )  # a PID does not distinguish: in a container it is often 2
 
 
 class Passthrough:
-    """Copies what the child writes to memwatch's stdout, bytes as they are, until told that the child has ended.
+    """Copies the child's output to memwatch's own, unchanged, until `close` is called after the child's end.
 
-    Where no thread can be had for it, all of it is copied then.
+    Where no thread can be started, `close` copies all of it.
     """
 
     def __init__(self, log: Path, output: int = 1) -> None:
-        self._log = log
+        self._log, self._output = log, output
         self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-        self._output = output
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="passthrough", daemon=True)
         self._has_thread = True
         try:
             self._thread.start()
-        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+        except RuntimeError:  # the limit of the pids cgroup or of the user's processes is reached
             self._has_thread = False
             say(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
 
@@ -136,35 +135,27 @@ class Passthrough:
         last = False
         while True:
             data = os.read(self._source, 65536)
-            if data and not _write_all(self._output, data):  # our reader left: the trainer goes on
+            if data and not _write_all(self._output, data):  # memwatch's reader has ended; the trainer continues
                 say(f"nobody reads the trainer's output; it goes on in {self._log}")
                 return
             if not data and last:
                 return
             if not data:
-                last = self._ended.wait(COPY_EVERY_SECONDS)
+                last = self._ended.wait(COPY_INTERVAL_SECONDS)
 
 
 def say(text: str) -> None:
-    """A line to whoever reads memwatch's own words."""
+    """Print a message of memwatch's own to stderr."""
     with suppress(OSError):  # the terminal is gone
         print(f"memwatch: {text}", file=sys.stderr)
 
 
 def shell_status(status: int) -> int:
-    """The exit code that a shell reports for a child's status: 128 + N when signal N killed it."""
+    """Return the exit code that a shell reports for a child's status: 128 + N when signal N killed it."""
     return 128 - status if status < 0 else status
 
 
-def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; `signal 35` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _create(log: Path) -> int:
+def _create_log(log: Path) -> int:
     try:
         private_files.ensure_private_dir(log.parent)
         return private_files.create_private_file(log, os.O_WRONLY | os.O_APPEND)
@@ -175,10 +166,9 @@ def _create(log: Path) -> int:
 
 @contextmanager
 def _unignored_signals() -> Iterator[None]:
-    """Signals that are ignored are not, for a moment: what is started then begins without that.
+    """Do not ignore SIGINT and SIGQUIT while a child is started, which would inherit that.
 
-    `memwatch run &` in a script starts with SIGINT ignored, which a child would inherit: its checkpoint on SIGINT would
-    never come.
+    `memwatch run &` in a script starts with SIGINT ignored; its trainer would never save a checkpoint on SIGINT.
     """
     numbers = (signal.SIGINT, signal.SIGQUIT)
     ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]

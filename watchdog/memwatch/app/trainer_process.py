@@ -1,4 +1,4 @@
-"""The trainer as the daemon holds it: whether it lives, the way to signal it, and how it ended."""
+"""The watched trainer as a process: whether it runs, why a signal would not reach it, and the evidence of its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
-from memwatch.app.launched_trainer import signal_name
 from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit, survival_reason
 from memwatch.core.events import (
     Attached,
@@ -27,15 +26,16 @@ from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, OomKill
 
-OOM_KILL_SECONDS = 5.0  # a shell ends no later after the kernel has killed its child than this ...
-UPTIME_DRIFT = 1e-4  # ... and such a share of the uptime: the kernel's log has a clock of its own
-REAPED_WITHIN_SECONDS = 0.5  # a parent takes this long, at most, before its child's status can be read for good
-STATUS_LOOK_SECONDS = 0.02
+# A shell ends within this time after the kernel has killed its child. The kernel's log has a clock of its own, which
+# may differ by this share of the uptime.
+OOM_KILL_SECONDS, UPTIME_DRIFT = 5.0, 1e-4
+REAPED_WITHIN_SECONDS = 0.5  # how long a parent takes, at most, until its child's status can be read for good
+STATUS_POLL_SECONDS = 0.02
 _AFTER_SIGNAL_STATES = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
 
 
 class WatchedTrainer:
-    """Sees every event that the engine is fed and, as a sink, every state: the evidence is at hand at the end."""
+    """Observes every event that the engine is fed and, as a sink, every state, so as to explain the trainer's end."""
 
     name = "trainer"
 
@@ -50,79 +50,74 @@ class WatchedTrainer:
         child_status: Callable[[], int] | None = None,
         log_end: Callable[[], str] = lambda: "",
     ) -> None:
-        """`tree_parents`: of its descendants, those that ended lately among them.
+        """`tree_parents` returns the parent PID of each descendant, including those that ended shortly before.
 
-        `child_status`: for memwatch's own child, waits for its end and gives its status, -N for signal N.
-
-        `log_end`: the last that its log says.
+        `child_status`, given if the trainer is memwatch's own child, waits for its end and returns its status, -N for
+        signal N. `log_end` returns the end of its log.
         """
         self._signaller, self._tree_parents, self._cgroup = signaller, tree_parents, cgroup
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
         self._log_end = log_end
         self._pid = signaller.target.pid
-        self._lived = False  # after the kernel's log was opened: a kill before that is not read
-        self._survived_kills: int | None = None  # in its cgroup, that were others'
+        self._was_alive = False  # after the kernel's log was opened: an earlier kill is not in what is read of it
+        self._survived_kills: int | None = None  # the cgroup's count of OOM kills while the trainer was alive
         self._kills_at_end: int | None = None
-        self._memory: CgroupMemory | None = None  # as last read
+        self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
-        self._signals: list[Signalled] = []
-        self._unsure: Signalling | None = None  # what came of it is not told
+        self._signals: list[Signalled] = []  # of this interrupt episode
+        self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
         self._checkpoint: CheckpointSeen | None = None
-        self._has_saved_since = False  # the checkpoint was told after the first signal: both may be of one moment
+        self._has_saved_since = False  # the checkpoint was reported after the first signal; their times may be equal
         self._log_oom: OutOfMemorySeen | None = None
-        self._outlived = ""  # what shows that it went on after that
-        self._attached: Target | None = None  # whom the events are about
+        self._log_oom_survived = ""  # what shows that the trainer continued after `_log_oom`
+        self._attached: Target | None = None  # the process that the events are about
 
     def observe_event(self, event: Event) -> None:
-        """Keep what the autopsy will ask for."""
         if isinstance(event, Sampled):
             self._observe_sample(event)
         elif isinstance(event, Signalling | Signalled):
             self._observe_signal(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
-                self._checkpoint, self._has_saved_since = event, self._asked_t is not None
+                self._checkpoint, self._has_saved_since = event, self._first_signal_t is not None
         elif isinstance(event, OutOfMemorySeen):
-            self._log_oom, self._outlived = event, ""
+            self._log_oom, self._log_oom_survived = event, ""
         elif isinstance(event, GenerationSeen):
-            self._observe_generation(event)
+            if self._log_oom is not None and event.at == "start" and not event.before_watch:
+                self._log_oom_survived = f"{event.unit} {event.index:g} followed"
         elif isinstance(event, Attached) and event.target != self._attached:
-            self._attached, self._log_oom = event.target, None  # that was of an attempt that is over
+            self._attached, self._log_oom = event.target, None  # that one was of an earlier process of the run
 
     def resume_after_restart(self, now: float, before: Snapshot) -> None:
-        """memwatch was started again; `before` is what it knew. A checkpoint that it has asked for may be complete."""
-        begun = self._asked_t
-        if before.state in _AFTER_SIGNAL_STATES and begun is not None:
-            self._checkpoints.resume_after_signal(now, begun)
+        """Continue an interrupt episode of an earlier memwatch: the checkpoint that it requested may be complete."""
+        if before.state in _AFTER_SIGNAL_STATES and self._first_signal_t is not None:
+            self._checkpoints.resume_after_signal(now, self._first_signal_t)
 
     def on_loop_iteration(self) -> bool:
-        """What begins is told, and then shown; that it is over is not."""
-        return self._checkpoints.urgent or bool(self._signals) or self._unsure is not None
+        """Have the state published while an episode may have ended without a notice."""
+        return self._checkpoints.urgent or bool(self._signals) or self._unconfirmed is not None
 
     def wants_snapshot(self) -> bool:
-        """Nobody can ask."""
         return False
 
     def publish(self, snapshot: Snapshot, notices: Sequence[Notice]) -> None:
-        """Look at checkpoint files closely while a signal is possible; signals of an episode that is over are past."""
+        """Watch checkpoint files closely while a signal is possible, and forget the signals of a finished episode."""
         self._checkpoints.urgent = snapshot.state is not WatchState.WATCHING
         if snapshot.state not in _AFTER_SIGNAL_STATES:
             self._signals.clear()
-            self._unsure = None
+            self._unconfirmed = None
 
-    def on_watch_end(self, snapshot: Snapshot) -> None:
-        """As a sink: nothing is held."""
+    def on_watch_end(self, snapshot: Snapshot) -> None: ...
 
     def has_exited(self) -> bool:
-        """It has ended. The kills are counted the moment that is seen: systemd removes a dead unit's cgroup at once."""
         if not self._signaller.gone():
             return False
-        if self._kills_at_end is None:
+        if self._kills_at_end is None:  # counted at once: systemd removes the cgroup of a dead unit
             self._kills_at_end = self._cgroup.oom_kills()[0]
         return True
 
     def unreachable_reason(self) -> str | None:
-        """Why no signal would reach it; None when one would."""
+        """Return why no signal would reach it; None when one would."""
         if self._signaller.may_signal():
             return None
         return (
@@ -130,126 +125,110 @@ class WatchedTrainer:
         )
 
     def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
-        """What its end brought to light, the conclusion last; `before` is the state in which the end was met."""
-        status = self._status()
-        found = self._checkpoints.checkpoints_at_exit(
-            t, killed=status is not None and status.signal not in (None, "SIGINT")
-        )
+        """Return what its end brought to light, Exited last; `before` is the state in which it ended."""
+        status = self._exit_status()
+        was_killed = status is not None and status.signal not in (None, "SIGINT")
+        found = self._checkpoints.checkpoints_at_exit(t, killed=was_killed)
         for event in found:
             self.observe_event(event)
-        return [*found, explain_exit(t, self._evidence(t, status, before.state in _AFTER_SIGNAL_STATES))]
+        return [*found, explain_exit(t, self._evidence(status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
 
     def _observe_signal(self, event: Signalling | Signalled) -> None:
-        self._has_saved_since = self._has_saved_since and self._asked_t is not None
+        self._has_saved_since = self._has_saved_since and self._first_signal_t is not None
         if isinstance(event, Signalling):
-            self._unsure = event
+            self._unconfirmed = event
         else:
-            self._unsure = None
+            self._unconfirmed = None
             self._signals.append(event)
-
-    def _observe_generation(self, event: GenerationSeen) -> None:
-        """A generation that begins shows that a failed allocation before it was survived."""
-        if self._log_oom is not None and event.at == "start" and not event.before_watch:
-            self._outlived = f"{event.unit} {event.index:g} followed"
 
     def _observe_sample(self, event: Sampled) -> None:
         cgroup = event.sample.cgroup
-        live = event.sample.tree is not None or cgroup is not None  # of a past one only usages are kept
-        self._lived = self._lived or (live and not self._signaller.dying())
+        is_live = event.sample.tree is not None or cgroup is not None  # the history keeps only the usages of a sample
+        self._was_alive = self._was_alive or (is_live and not self._signaller.dying())
         self._host = event.sample.host or self._host
         if cgroup is not None:
             self._memory = cgroup
             if cgroup.oom_kills != self._survived_kills and not self._signaller.dying():
                 self._survived_kills = cgroup.oom_kills
 
-    def _status(self) -> ExitStatus | None:
+    @property
+    def _first_signal_t(self) -> float | None:
+        """When the first signal of this episode was sent, or may have been."""
+        unconfirmed_t = None if self._unconfirmed is None else self._unconfirmed.t
+        return next((signalled.t for signalled in self._signals if not signalled.error), unconfirmed_t)
+
+    # --- the evidence of its end ---
+
+    def _exit_status(self) -> ExitStatus | None:
         if self._child_status is not None:
-            return _of_child(self._child_status())
+            return ExitStatus.from_returncode(self._child_status())
         deadline = time.monotonic() + REAPED_WITHIN_SECONDS
         while (status := self._signaller.exit_status()) is None and time.monotonic() < deadline:
-            time.sleep(STATUS_LOOK_SECONDS)
+            time.sleep(STATUS_POLL_SECONDS)
         return status
 
-    def _evidence(self, t: float, status: ExitStatus | None, in_episode: bool) -> ExitEvidence:
-        sent = self._signals if in_episode else []
-        begun = self._asked_t if in_episode else None
-        saved = self._checkpoint
+    def _evidence(self, status: ExitStatus | None, *, in_episode: bool) -> ExitEvidence:
+        signals = self._signals if in_episode else []
+        signal_t = self._first_signal_t if in_episode else None
+        saved, evidence_after_signal = self._checkpoint, None
+        if saved is not None and signal_t is not None and self._has_saved_since and saved.t >= signal_t:
+            evidence_after_signal = saved.evidence
+        levels = self._memory.levels if self._memory is not None else ()
+        headrooms = [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
         kills = self._kernel_kills()
-        after = saved is not None and begun is not None and self._has_saved_since and saved.t >= begun
         return ExitEvidence(
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,
-            signalled=sent[-1] if sent else None,
-            unconfirmed_signal=self._unsure if in_episode else None,
-            escalated=len({one.signal for one in sent if not one.error}) > 1,
-            checkpoint_after_signal=saved.evidence if saved is not None and after else None,
+            signalled=signals[-1] if signals else None,
+            unconfirmed_signal=self._unconfirmed if in_episode else None,
+            escalated=len({signalled.signal for signalled in signals if not signalled.error}) > 1,
+            checkpoint_after_signal=evidence_after_signal,
             saved=saved,
             oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
-            kernel_record=self._kernel_record(kills) if kills else None,
-            kernel_log_read=kills is not None and self._lived,
+            kernel_record=self._kernel_record(kills, levels) if kills else None,
+            kernel_log_read=kills is not None and self._was_alive,
             log_oom=self._log_oom,
-            survived_oom_reason=self._how_outlived(status),
-            cgroup_headroom_bytes=_least_room(self._levels),
+            survived_oom_reason=self._log_oom_survival_reason(status),
+            cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
         )
 
-    @property
-    def _asked_t(self) -> float | None:
-        """When the first signal of this episode was sent, or may have been."""
-        unsure = None if self._unsure is None else self._unsure.t
-        return next((one.t for one in self._signals if not one.error), unsure)
-
-    def _how_outlived(self, status: ExitStatus | None) -> str:
-        """Why the failed allocation that the log told of last is not what ended it; empty: it may be."""
-        if self._outlived or self._log_oom is None:
-            return self._outlived
-        code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
-        return survival_reason(self._log_end(), self._log_oom.line, code, signal)
-
-    @property
-    def _levels(self) -> tuple[CgroupLevel, ...]:
-        return self._memory.levels if self._memory is not None else ()
+    def _log_oom_survival_reason(self, status: ExitStatus | None) -> str:
+        """Return why the last failed allocation in the log did not end the trainer; empty when it may have."""
+        if self._log_oom_survived or self._log_oom is None:
+            return self._log_oom_survived
+        exit_code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
+        return survival_reason(self._log_end(), self._log_oom.line, exit_code, signal)
 
     def _last_oom_kills(self) -> int | None:
-        """Kills in its cgroup that it was not seen to survive; None: not known."""
-        before = self._survived_kills
+        """Return how many kills in its cgroup it is not known to have survived; None when they cannot be counted."""
+        survived = self._survived_kills
         counts = [count for count in (self._kills_at_end, self._cgroup.oom_kills()[0]) if count is not None]
-        return None if not counts or before is None else max(counts) - before
+        return None if not counts or survived is None else max(counts) - survived
 
     def _kernel_kills(self) -> Sequence[OomKill] | None:
-        """Of the kernel's log since the attach; None: it cannot be read."""
+        """Return the kills in the kernel's log since the attach; None when it cannot be read."""
         try:
             return self._kmsg.read_new_kills(0.0) if self._kmsg else None
         except SourceError:
             return None
 
-    def _kernel_record(self, kills: Sequence[OomKill]) -> KernelRecord | None:
-        """The one that tells most of this end."""
-        parents, cgroups = self._tree_parents(), {level.path for level in self._levels}
+    def _kernel_record(self, kills: Sequence[OomKill], levels: Sequence[CgroupLevel]) -> KernelRecord | None:
+        """Return the latest kill that explains most: of the trainer, else in its tree, else in its cgroups or host."""
+        parents, cgroups = self._tree_parents(), {level.path for level in levels}
         tree = {self._pid, *parents}
-        near = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in cgroups]
-        ranked = sorted(near, key=lambda kill: (kill.pid == self._pid, kill.pid in tree))
-        return self._record(ranked[-1], parents) if ranked else None
-
-    def _record(self, kill: OomKill, parents: Mapping[int, int]) -> KernelRecord:
+        related = [kill for kill in kills if kill.pid in tree or kill.memcg is None or kill.memcg in cgroups]
+        if not related:
+            return None
+        kill = sorted(related, key=lambda kill: (kill.pid == self._pid, kill.pid in tree))[-1]
         uptime = time.clock_gettime(time.CLOCK_MONOTONIC)
-        late = uptime - kill.uptime_seconds > OOM_KILL_SECONDS + UPTIME_DRIFT * uptime
+        is_recent = uptime - kill.uptime_seconds <= OOM_KILL_SECONDS + UPTIME_DRIFT * uptime
         where = f"at the limit of cgroup {kill.memcg}" if kill.memcg else "host out of memory"
         return KernelRecord(
             pid=kill.pid,
             constraint="memcg" if kill.constraint == "memcg" else "global",
             line=f"OOM killer killed {kill.pid} ({kill.comm}), {format_bytes(kill.rss_bytes)} resident, {where}",
             of_trainer=kill.pid == self._pid,
-            of_child=parents.get(kill.pid) == self._pid and not late,
+            of_child=parents.get(kill.pid) == self._pid and is_recent,
         )
-
-
-def _least_room(levels: Sequence[CgroupLevel]) -> int | None:
-    """Bytes that the fullest had left; None without limits."""
-    rooms = [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
-    return min(rooms, default=None)
-
-
-def _of_child(status: int) -> ExitStatus:
-    return ExitStatus(status, None) if status >= 0 else ExitStatus(None, signal_name(-status))

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from memwatch.actions.signal_sender import ExitStatus
 from memwatch.app.composition import TrainerWatch, check_extras, configured_presets
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.interrupter import check_hook
@@ -24,7 +25,6 @@ from memwatch.app.launched_trainer import (
     new_run_log_path,
     say,
     shell_status,
-    signal_name,
 )
 from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy
 from memwatch.cli.commands import config_from_flags
@@ -189,9 +189,10 @@ def _tightest_limit(end: Snapshot) -> Limit | None:
 
 def _report_early_exit(config: Config, status: int) -> None:
     """Report a trainer that ended before it could be watched, by its exit status."""
-    code, signal = (status, None) if status >= 0 else (None, signal_name(-status))
+    ended = ExitStatus.from_returncode(status)
+    evidence = ExitEvidence(exit_code=ended.exit_code, exit_signal=ended.signal)
     engine = Engine(config.policy)
-    for action in engine.feed(explain_exit(SystemClock().now(), ExitEvidence(exit_code=code, exit_signal=signal))):
+    for action in engine.feed(explain_exit(SystemClock().now(), evidence)):
         if isinstance(action, Notice) and config.json:
             print(to_json_line(action), flush=True)
         elif isinstance(action, Notice):
