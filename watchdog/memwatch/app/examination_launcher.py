@@ -1,4 +1,4 @@
-"""Examinations and snapshots that are asked for during a watch, each in a short-lived process of its own."""
+"""Starts the examinations and snapshots of a watch, each in a short-lived process of its own."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system.python_workers import Task
 
-EXAMINATION_SECONDS = 180.0  # until an examination is ended: it has the lowest priority and may wait long for a core
-SNAPSHOT_SECONDS = 300.0  # until a snapshot is ended
+# After these times the process is killed. An examination has the lowest priority and may wait long for a core.
+EXAMINATION_SECONDS, SNAPSHOT_SECONDS = 180.0, 300.0
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 _SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminationRequest:
-    """What is to be examined, and within which bounds."""
+    """The request to an `examination_worker`."""
 
     target: Target
     types: tuple[str, ...]  # whose holders are reported
     paths: tuple[str, ...]  # attributes whose size is reported
     memory_bytes: int  # that the examination may use
-    uptime: float  # of the machine in seconds, when the examination was asked for
-    record_seconds: float = 0.0
+    uptime: float  # of the machine in seconds, at the time of the request
+    record_seconds: float = 0.0  # for how long memory growth is recorded; 0: the heap is examined instead
 
 
 class ExaminationLauncher:
-    """One examination at a time, and beside it one recording. A source of events: what was found."""
+    """Runs one examination at a time, and one recording beside it. An event source that reports their outcomes."""
 
     name = "diagnosis"
 
@@ -39,12 +39,18 @@ class ExaminationLauncher:
         self._running: dict[bool, tuple[Diagnose, Task[Examination]]] = {}  # by whether it is a recording
 
     def start_examination(self, asked: Diagnose) -> None:
-        """Start it, unless one of its kind is running; if no process can be started, that is its outcome."""
+        """Start it, unless one of its kind is running; that no process can be started is reported as its outcome."""
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._running:
             return
-        bounds = asked.memory_bytes, time.clock_gettime(time.CLOCK_BOOTTIME), asked.record_seconds
-        request = ExaminationRequest(self._target, asked.types, asked.paths, *bounds)
+        request = ExaminationRequest(
+            self._target,
+            asked.types,
+            asked.paths,
+            asked.memory_bytes,
+            time.clock_gettime(time.CLOCK_BOOTTIME),
+            asked.record_seconds,
+        )
         recorded_t = asked.t + asked.record_seconds
         self._running[is_recording] = (
             asked,
@@ -52,7 +58,6 @@ class ExaminationLauncher:
         )
 
     def poll(self, now: float) -> Sequence[Event]:
-        """Return what has been found since the last call."""
         ended = []
         for is_recording, (asked, task) in list(self._running.items()):
             found = task.poll(now)
@@ -63,7 +68,6 @@ class ExaminationLauncher:
         return ended
 
     def close(self) -> None:
-        """End those that are running."""
         for _, task in self._running.values():
             task.kill()
         self._running = {}
@@ -71,7 +75,7 @@ class ExaminationLauncher:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshotRequest:
-    """The process of which a snapshot is to be saved, and how it is to be called."""
+    """The request to a process that saves a snapshot under `label`."""
 
     pid: int
     label: str
@@ -79,45 +83,39 @@ class ProcessSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshotOutcome:
-    """Where it is saved."""
+    """The answer to a ProcessSnapshotRequest."""
 
     path: str = ""
-    reason: str = ""  # why it is not saved
+    reason: str = ""  # why nothing was saved
 
 
 class ProcessSnapshotLauncher:
-    """One snapshot at a time. A source of events: where it was saved."""
+    """Takes one snapshot at a time. An event source that reports where it was saved."""
 
     name = "snapshot"
 
     def __init__(self, pid: int, code: str = _SNAPSHOT_CODE) -> None:
         self._pid, self._code = pid, code
-        self._running: tuple[str, Task[ProcessSnapshotOutcome]] | None = None
+        self._label = ""
+        self._task: Task[ProcessSnapshotOutcome] | None = None
 
     def start_process_snapshot(self) -> None:
-        """Take one now, unless one is being taken; its label is the time of day."""
-        if self._running is None:
-            label = time.strftime("%Y-%m-%d %H:%M:%S")
-            request, now = ProcessSnapshotRequest(self._pid, label), time.monotonic()
-            self._running = (
-                label,
-                Task(self._code, request, ProcessSnapshotOutcome, name="it", seconds=SNAPSHOT_SECONDS, now=now),
-            )
+        """Take a snapshot now, unless one is being taken; its label is the time of day."""
+        if self._task is not None:
+            return
+        self._label = time.strftime("%Y-%m-%d %H:%M:%S")
+        request, now = ProcessSnapshotRequest(self._pid, self._label), time.monotonic()
+        self._task = Task(self._code, request, ProcessSnapshotOutcome, name="it", seconds=SNAPSHOT_SECONDS, now=now)
 
     def poll(self, now: float) -> Sequence[Event]:
-        """Return the outcome, once."""
-        if self._running is None:
-            return []
-        label, task = self._running
-        outcome = task.poll(time.monotonic())
+        outcome = self._task.poll(time.monotonic()) if self._task is not None else None
         if outcome is None:
             return []
-        self._running = None
+        self._task = None
         outcome = ProcessSnapshotOutcome(reason=outcome) if isinstance(outcome, str) else outcome
-        return [SnapshotTaken(now, label, outcome.path, outcome.reason)]
+        return [SnapshotTaken(now, self._label, outcome.path, outcome.reason)]
 
     def close(self) -> None:
-        """End the one that is running."""
-        if self._running is not None:
-            self._running[1].kill()
-            self._running = None
+        if self._task is not None:
+            self._task.kill()
+            self._task = None

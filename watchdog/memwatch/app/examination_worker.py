@@ -1,18 +1,18 @@
-"""An examination: all that is read of a trainer's own process at one moment, here or in a process of its own."""
+"""An examination of a trainer's process: its heap, kinds of memory and stacks, or a recording of its growth."""
 
 from __future__ import annotations
 
 import resource
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from memwatch.app.examination_launcher import ExaminationRequest
-from memwatch.core.examination import Census, Examination, TypeCount
-from memwatch.diagnosis.heap.attributes import AttributePath, parse_attribute_path
+from memwatch.core.examination import Examination, TypeCount
+from memwatch.diagnosis.heap.attributes import parse_attribute_path
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
@@ -23,21 +23,21 @@ from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system.python_workers import serve_task
 
-DEFAULT_TRACED_TYPES = 5  # of which it is told who holds their objects, besides those that are named
-MAX_RECORDING_CPU_SHARE = 0.25  # of a core, at most, that a recording takes
-STACKS_MOST = 200  # of a recording, that are told
-_FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # of a type that is not the program's: not worth telling
+DEFAULT_TRACED_TYPES = 5  # most frequent types whose holders are reported, besides those that are named
+MAX_RECORDING_CPU_SHARE = 0.25  # of a core, for a recording
+MAX_STACKS = 200  # reported from a recording
+_FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and has fewer is not reported
 
 
-def examine_process(pid: int, wish: CensusOptions, stacks: bool = True) -> Examination:
-    """What can be read of a process; what cannot be is left out, with the reason."""
+def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Examination:
+    """Examine a process; what cannot be read is left out, with the reason."""
     began, found = time.process_time(), Examination(threads_reason="not asked for")
     try:
-        with ExitStack() as held:
-            found = replace(found, census=take_census(pid, wish, resident=_residence(pid, held)))
+        with ExitStack() as stack:
+            found = replace(found, census=take_census(pid, options, resident=_resident_reader(pid, stack)))
     except SourceError as error:
         found = replace(found, census_reason=str(error))
-    try:  # at the moment at which the census read how much attributes hold
+    try:  # next, since the census has just read the sizes of attributes
         found = replace(found, kinds=read_memory_kinds(pid))
     except SourceError as error:
         found = replace(found, kinds_reason=str(error))
@@ -48,106 +48,89 @@ def examine_process(pid: int, wish: CensusOptions, stacks: bool = True) -> Exami
     return replace(found, cpu_seconds=round(time.process_time() - began, 3))
 
 
-def _program(pid: int, held: ExitStack) -> RemoteMemory | None:
-    """The memory of the program that runs now; None where it may not be read."""
-    try:
-        memory = RemoteMemory(pid)
-    except SourceError:
-        return None
-    held.callback(memory.close)
-    return memory
-
-
-def _residence(pid: int, held: ExitStack) -> Callable[[int, int], int | None] | None:
-    """What tells how much of an array is in memory; None where the kernel does not let it."""
+def _resident_reader(pid: int, stack: ExitStack) -> Callable[[int, int], int | None] | None:
+    """Return a function that reads how much of an array is in memory; None where the kernel does not permit it."""
     try:
         pages = PagemapFile(pid)
     except SourceError:
         return None
-    held.callback(pages.close)
+    stack.callback(pages.close)
     return partial(read_resident, pages)
 
 
 def serve() -> None:
     """In a process of its own: answer an ExaminationRequest with an Examination."""
-    serve_task(ExaminationRequest, _examine_safely)
+    serve_task(ExaminationRequest, _answer)
 
 
-def _examine_safely(order: ExaminationRequest) -> Examination:
-    _bound_memory(order.memory_bytes)
+def _answer(request: ExaminationRequest) -> Examination:
+    _limit_memory(request.memory_bytes)
     try:
-        found = _examine_for(order)
-    except Exception as error:  # a bug of ours: nobody reads what this process would print
+        found = _record_growth(request) if request.record_seconds else _examine_heap(request)
+    except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
     return replace(found, cpu_seconds=round(time.process_time(), 3))
 
 
-def _examine_for(order: ExaminationRequest) -> Examination:
-    if order.record_seconds:
-        return _record_for(order)
-    tracks = tuple(track for path in order.paths if (track := _track(path)) is not None)
-    wish = CensusOptions(
+def _examine_heap(request: ExaminationRequest) -> Examination:
+    pid, paths = request.target.pid, []
+    for path in request.paths:
+        with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
+            paths.append(parse_attribute_path(path))
+    options = CensusOptions(
         bytes=True,
-        traced_types=order.types,
+        traced_types=request.types,
         trace_most_frequent=DEFAULT_TRACED_TYPES,
-        attribute_paths=tracks,
+        attribute_paths=tuple(paths),
         containers=True,
     )
-    with ExitStack() as held:
-        program = _program(order.target.pid, held)
-        found = with_memory_fallback(lambda wish: examine_process(order.target.pid, wish, stacks=False), wish)
+    with ExitStack() as stack:
+        program: RemoteMemory | None = None
+        with suppress(SourceError):  # its memory may not be read
+            program = RemoteMemory(pid)
+            stack.callback(program.close)
+        found = with_memory_fallback(lambda options: examine_process(pid, options, stacks=False), options)
         is_there = program is None or program.is_there()
-    after = time.clock_gettime(time.CLOCK_BOOTTIME) - order.uptime  # sizes are what is read last
-    if not is_same_process(order.target) or not is_there:  # memory goes before the process does
+    after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
+    if not is_same_process(request.target) or not is_there:  # a process loses its memory before it ends
         return Examination(census_reason="the trainer ended meanwhile, or its process executes another program now")
     if found.census is not None:
-        found = replace(found, census=without_rare_types(found.census))
-    return replace(found, after_seconds=round(after, 3))
+        types = tuple(filter(_is_worth_reporting, found.census.types))
+        found = replace(found, census=replace(found.census, types=types))
+    return replace(found, after_seconds=round(after_seconds, 3))
 
 
-def _record_for(order: ExaminationRequest) -> Examination:
-    if not is_same_process(order.target):
+def _record_growth(request: ExaminationRequest) -> Examination:
+    if not is_same_process(request.target):
         return Examination(profile_reason="the trainer has ended")
+    seconds = request.record_seconds
     try:
-        found = record_profile(order.target.pid, order.record_seconds, MAX_RECORDING_CPU_SHARE * order.record_seconds)
+        found = record_profile(request.target.pid, seconds, MAX_RECORDING_CPU_SHARE * seconds)
     except SourceError as error:
         return Examination(profile_reason=str(error))
-    return Examination(profile=replace(found, credits=found.credits[:STACKS_MOST]))
+    return Examination(profile=replace(found, credits=found.credits[:MAX_STACKS]))
 
 
-def _track(path: str) -> AttributePath | None:
-    """None for what is none, as a history of another version may hold."""
+def with_memory_fallback(examine: Callable[[CensusOptions], Examination], options: CensusOptions) -> Examination:
+    """Examine with these options; when memory does not suffice, only count objects, or return the reason alone."""
     try:
-        return parse_attribute_path(path)
-    except ConfigError:
-        return None
-
-
-def with_memory_fallback(look: Callable[[CensusOptions], Examination], wish: CensusOptions) -> Examination:
-    """All that is wished for; where memory does not suffice for that, counts alone, or nothing, with the reason."""
-    try:
-        return look(wish)
-    except (MemoryError, SystemError):  # the latter: C code of Python's that met the first and did not say so
+        return examine(options)
+    except (MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
         reason = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
     try:
-        return replace(look(CensusOptions(cpu_seconds=wish.cpu_seconds)), census_reason=reason)
+        return replace(examine(CensusOptions(cpu_seconds=options.cpu_seconds)), census_reason=reason)
     except (MemoryError, SystemError):
         return Examination(census_reason=reason)
 
 
-def without_rare_types(census: Census) -> Census:
-    """Without the types of Python and its libraries of which there is little."""
-    return replace(census, types=tuple(one for one in census.types if _is_worth_telling(one)))
+def _is_worth_reporting(found: TypeCount) -> bool:
+    return is_of_program(found.type) or found.count >= _FEW_OBJECTS or (found.bytes or 0) >= _FEW_BYTES
 
 
-def _is_worth_telling(one: TypeCount) -> bool:
-    return is_of_program(one.type) or one.count >= _FEW_OBJECTS or (one.bytes or 0) >= _FEW_BYTES
-
-
-def _bound_memory(more_bytes: int) -> None:
-    """What the kernel gives this process from now on, at most (RLIMIT_DATA: the heap and private mappings)."""
+def _limit_memory(more_bytes: int) -> None:
+    """Limit the memory that the kernel gives this process from now on (RLIMIT_DATA: heap and private mappings)."""
     status = Path("/proc/self/status").read_text()
     used = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = used + more_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
+    limit = used + more_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
