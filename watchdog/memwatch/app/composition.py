@@ -31,6 +31,7 @@ from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
 from memwatch.outputs.terminal.keyboard import Keyboard
+from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
@@ -55,14 +56,15 @@ from memwatch.system import json_and_yaml, package_data, private_files, process_
 from memwatch.system.clock import Sleeper
 
 if TYPE_CHECKING:
+    from memwatch.outputs.terminal.live_view_terminal import LiveView
     from memwatch.outputs.trackers.tracker_proxy import TrackerProxy
 
 # Allocations between two collections of the youngest generation. There is hardly any cyclic garbage, and with CPython's
 # default (700) the search for it takes 6 % of memwatch's CPU time.
 GC_THRESHOLD = 5000
-# Between two full collections, of 1 ms each: without any, CPython's free lists grow by megabytes in weeks.
+# Seconds between two full collections of 1 ms each: without any, CPython's free lists grow by megabytes in weeks.
 FULL_GC_SECONDS = 3600.0
-FULL_GC_EVENTS = 250  # between two full collections while a run is restored from the history
+FULL_GC_EVENTS = 250  # events between two full collections while a run is restored from the history
 MIN_SLEEP_FOR_GC_SECONDS = 0.02  # a full collection waits for a sleep that is at least this long
 WATCH_KEYS = {
     "q": "quit: memwatch ends, the trainer runs on",
@@ -72,35 +74,38 @@ WATCH_KEYS = {
     "d": "details: what grows, who holds it, which lines raise it",
     "h": "help",
 }  # of the live view
-TRACKER_SECONDS_AFTER_STOP = 1.0  # that trackers get to send what is queued, when memwatch is told to stop
-TRACKER_SECONDS_AFTER_EXIT = 10.0  # the same, when the trainer has ended
-GPU_DEADLINE_SECONDS = 2.0  # a driver that has not answered by then is reported
+TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to send their queued records when memwatch is told to stop
+TRACKER_SECONDS_AFTER_EXIT = 10.0  # the same when the trainer has ended
+GPU_DEADLINE_SECONDS = 2.0  # a driver that does not answer within this time is reported
 
 
 class TrainerWatch:
     """Watches one trainer to its end.
 
-    Entering opens everything that may refuse the watch (AttachError, ConfigError), so that `run` can replace an earlier
-    watch for good.
+    Entering opens everything that may fail (AttachError, ConfigError), so that an earlier watch is given up only when
+    `run` can succeed.
     """
 
     def __init__(
         self, session: WatchSession, lifecycle: Lifecycle, facts: TargetFacts, child: LaunchedTrainer | None = None
     ) -> None:
-        """`child` is the trainer if memwatch has started it."""
+        """`child` is the trainer if memwatch started it."""
         self._session, self._lifecycle, self._facts, self._child = session, lifecycle, facts, child
         self._config, self._clock, self._engine = session.config, session.clock, session.engine
         self.surviving_processes = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
         self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
-        self._remarks: list[str | None] = []  # reported as the watch begins
+        self._remarks: list[str | None] = []  # reported when the watch begins
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
+        self._has_exited = False
         self._after_exit = AfterExit()
-        self._tracker_timeout = lambda: TRACKER_SECONDS_AFTER_STOP
 
     def __enter__(self) -> TrainerWatch:
-        self._raise_own_priority()
         config, facts, pid = self._config, self._facts, self._facts.target.pid
+        if config.daemon.lock_memory:
+            process_priority.lock_memory()
+        if config.daemon.realtime:
+            self._remarks.append(process_priority.raise_priority())
         with ExitStack() as stack:
             _allow_descriptors(stack)
             self._signaller = PidfdSignaller(facts.target, is_same_process)
@@ -112,7 +117,10 @@ class TrainerWatch:
             stack.callback(self._waker.close)
             self._checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
             stack.callback(self._checkpoints.close)
-            log_sources = self._open_log(log, stack)
+            log_sources = []
+            if log is not None:
+                log_sources.append(LogSource(log, configured_presets(config), catch_up=self._child is None))
+                stack.callback(log_sources[0].close)
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,
                 tree_parents=self._readers.tree.parent_pids,
@@ -129,8 +137,9 @@ class TrainerWatch:
             self._add_remarks()
             self._store, attached = self._open_history(log, stack)
             environ = facts.environ or {}
-            self._attached = replace(attached, run=resolve_run_identity(config, environ, facts.argv, attached.run_id))
-            self._hook = make_hook(config, environ, self._attached.run, self._clock.now)
+            run = resolve_run_identity(config, environ, facts.argv, attached.run_id)
+            self._attached = replace(attached, run=run)
+            self._hook = make_hook(config, environ, run, self._clock.now)
             if self._hook is not None:
                 stack.callback(self._hook.close)
                 self._sources.append(self._hook)
@@ -141,16 +150,20 @@ class TrainerWatch:
         self._stack.close()
 
     def run(self) -> Exited | None:
-        """Watch, and return how the trainer ended; None when memwatch was told to stop, and after a brief watch."""
+        """Watch, and return how the trainer ended; None when memwatch is told to stop, and after a brief watch."""
         if self._attached.run_id and self._engine.never_attached:
             self._restore()
         loop, attached = self._assemble()
         gc.unfreeze()
-        gc.collect()  # the rest of an earlier watch
-        gc.freeze()  # a full collection of everything that is loaded takes 8 ms: later ones leave it out
+        gc.collect()  # frees the rest of an earlier watch
+        gc.freeze()  # a full collection takes 8 ms for all that is loaded: later ones leave it out
         gc.set_threshold(GC_THRESHOLD)
         session = self._session
-        with self._sleeper() as sleeper:
+        descriptors = [self._waker.fileno()]
+        if not self._signaller.problem:
+            descriptors.append(self._signaller.fileno())
+        descriptors += [source.fileno() for source in (session.web, self._keyboard) if source is not None]
+        with session.make_sleeper(descriptors, session.signals, self._lifecycle.on_signal) as sleeper:
             sleep = with_periodic_gc(
                 partial(
                     sleep_in_slices,
@@ -166,11 +179,11 @@ class TrainerWatch:
                 return None
             exited = loop.run(attached, sleep, self._should_stop)
             if exited is not None:
-                self._tracker_timeout = lambda: (
-                    TRACKER_SECONDS_AFTER_STOP if self._should_stop() else TRACKER_SECONDS_AFTER_EXIT
-                )
+                self._has_exited = True
                 self.surviving_processes = frozenset(_running(self._readers.tree.tree_pids()))
-            session.print_summary(self._engine.snapshot())
+            if session.prints_summary and not self._config.json:
+                with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
+                    print(render_summary(self._engine.snapshot()), file=session.output, flush=True)
             self._stack.close()
             if exited is not None and session.web is not None and self._after_exit.linger_seconds > 0.0:
                 sleeper.sleep_until_signal(self._after_exit.linger_seconds)
@@ -183,28 +196,36 @@ class TrainerWatch:
         self._after_exit = self._lifecycle.on_exit(end)
         return self._after_exit.events
 
-    def _raise_own_priority(self) -> None:
-        """Lock memory where that is permitted, and raise the priority where that is configured; report a refusal."""
-        if self._config.daemon.lock_memory:
-            process_priority.lock_memory()
-        if self._config.daemon.realtime:
-            self._remarks.append(process_priority.raise_priority())
+    def _tracker_seconds(self) -> float:
+        is_stopped = not self._has_exited or self._should_stop()
+        return TRACKER_SECONDS_AFTER_STOP if is_stopped else TRACKER_SECONDS_AFTER_EXIT
 
     def _assemble(self) -> tuple[WatchLoop, Attached]:
-        stack, sources = self._stack, self._sources
+        stack, frontend = self._stack, self._session.frontend
         snapshotter = ProcessSnapshotLauncher(self._facts.target.pid)
         stack.callback(snapshotter.close)
-        sinks = [self._trainer, *self._sinks(snapshotter), *self._tracker_proxies(stack)]
+        sinks: list[Sink] = [self._trainer]
+        if frontend is not None:
+            self._remarks += frontend.pop_remarks()
+            if frontend.live_view is not None:
+                self._open_keyboard(frontend.live_view, snapshotter)
+            sinks += frontend.sinks
+        sinks += [*self._session.sinks, *self._tracker_proxies(stack)]
         if self._keyboard is not None:
             stack.callback(self._keyboard.close)
-            sources.append(snapshotter)
+            self._sources.append(snapshotter)
+        signaller: Signaller = self._signaller
+        if self._signals_ranks:
+            signaller = RanksSignaller(
+                lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
+            )
         loop = WatchLoop(
             clock=self._clock,
             engine=self._engine,
             read_sample=self._readers.sampler.sample,
             trainer=self._trainer,
             interrupter=Interrupter(
-                self._trainer_signaller(),
+                signaller,
                 self._choose_signal,
                 unreachable=self._trainer.unreachable_reason,
                 on_sent=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
@@ -214,7 +235,7 @@ class TrainerWatch:
                 dry_run=self._config.dry_run,
             ),
             diagnose=self._examinations.start_examination,
-            sources=sources,
+            sources=self._sources,
             keys=self._keyboard,
             sinks=sinks,
             recorder=self._store,
@@ -224,14 +245,18 @@ class TrainerWatch:
         )
         return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))
 
-    def _sleeper(self) -> Sleeper:
-        descriptors = [self._waker.fileno()]
-        if not self._signaller.problem:
-            descriptors.append(self._signaller.fileno())
-        descriptors += [source.fileno() for source in (self._session.web, self._keyboard) if source is not None]
-        return self._session.make_sleeper(descriptors, self._session.signals, self._lifecycle.on_signal)
+    def _open_keyboard(self, view: LiveView, snapshotter: ProcessSnapshotLauncher) -> None:
+        def press(key: str) -> None:
+            if key == "q":
+                self._quit = True
+            elif key == "s":
+                snapshotter.start_process_snapshot()
+            else:
+                view.press(key)
 
-    # --- the log ---
+        with suppress(SourceError):  # stdin is not a terminal: its input is not for memwatch
+            self._keyboard = Keyboard(sys.stdin, press)
+            view.keys = WATCH_KEYS
 
     def _choose_log(self) -> Path | None:
         if self._config.log.path is not None:
@@ -245,17 +270,12 @@ class TrainerWatch:
         self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
         return None
 
-    def _open_log(self, log: Path | None, stack: ExitStack) -> Sequence[LogSource]:
-        if log is None:
-            return ()
-        source = LogSource(log, configured_presets(self._config), catch_up=self._child is None)
-        stack.callback(source.close)
-        return (source,)
-
-    # --- signals ---
+    @property
+    def _signals_ranks(self) -> bool:
+        return self._facts.is_torchrun and self._config.signals.torchrun == "ranks"
 
     def _signal_plan(self) -> SignalPlan:
-        """Read at attach and again before a signal, since a trainer may install its handler late."""
+        """Choose the signal, at attach and again before it is sent: a trainer may install its handler late."""
         try:
             status = self._status.read_bytes()
         except SourceError:
@@ -263,7 +283,7 @@ class TrainerWatch:
         return choose_signal(status, self._config.signals.wanted)
 
     def _add_remarks(self) -> None:
-        """Remark how the trainer will be interrupted, and what hides or bounds its checkpoints."""
+        """Add remarks on how the trainer will be interrupted, and on what hides or bounds its checkpoints."""
         if self._child is None:
             self._remarks.append(self._signal_plan().reason)
         if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
@@ -272,7 +292,7 @@ class TrainerWatch:
             self._checkpoints.poll(self._clock.now())
         except SourceError as error:
             self._remarks.append(f"{error}: a checkpoint shows in the log and in folders alone. {error.hint}")
-        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
+        if self._signals_ranks:
             self._remarks.append(
                 "each rank of torchrun is signalled; when one ends with an error, it stops the others within 30 s"
             )
@@ -280,11 +300,6 @@ class TrainerWatch:
             self._remarks.append(
                 "torchrun is signalled, which kills its ranks 30 s later: a checkpoint must fit into that"
             )
-
-    def _trainer_signaller(self) -> Signaller:
-        if self._facts.is_torchrun and self._config.signals.torchrun == "ranks":
-            return RanksSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
-        return self._signaller
 
     def _choose_signal(self) -> str:
         plan = self._signal_plan()
@@ -302,10 +317,8 @@ class TrainerWatch:
         stack.callback(kmsg.close)
         return kmsg
 
-    # --- the history ---
-
     def _open_history(self, log: Path | None, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
-        """Open the store; return it with the event that begins this watch, which names the run."""
+        """Open the store; return it with the event that begins this watch and names the run."""
         facts = self._facts
         attached = Attached(self._clock.now(), facts.target, facts.command)
         path = self._config.history_path(os.environ)
@@ -333,7 +346,7 @@ class TrainerWatch:
         """Feed the run's stored events to the engine, without carrying out its actions, to restore its state."""
         path = self._config.history_path(os.environ)
         assert path is not None  # noqa: S101 - the run was found there
-        gc.freeze()  # without it each collection below takes 8 ms, for the modules that are loaded
+        gc.freeze()  # without it each collection below takes 8 ms for the modules that are loaded
         try:
             for number, event in enumerate(stored_runs.events_to_replay(path, self._attached.run_id), 1):
                 self._engine.feed(event)
@@ -346,19 +359,6 @@ class TrainerWatch:
         self._trainer.resume_after_restart(self._clock.now(), self._engine.snapshot())
         self._attached = replace(self._attached, t=self._clock.now())
 
-    # --- outputs ---
-
-    def _sinks(self, snapshotter: ProcessSnapshotLauncher) -> Sequence[Sink]:
-        frontend = self._session.frontend
-        if frontend is not None:
-            self._remarks += frontend.pop_remarks()
-            if (view := frontend.live_view) is not None:
-                actions = {"q": self._stop, "s": snapshotter.start_process_snapshot}
-                with suppress(SourceError):  # stdin is no terminal: its input is not for memwatch
-                    self._keyboard = Keyboard(sys.stdin, lambda key: actions.get(key, partial(view.press, key))())
-                    view.keys = WATCH_KEYS
-        return self._session.all_sinks
-
     def _tracker_proxies(self, stack: ExitStack) -> list[TrackerProxy]:
         if self._session.is_brief or not self._config.enabled_extras:
             return []
@@ -367,22 +367,19 @@ class TrainerWatch:
 
         self._remarks += tracker_setup.config_warnings(self._config)
         proxies = tracker_setup.make_proxies(self._config, self._attached.run_id, self._facts.command)
-        stack.callback(lambda: tracker_proxy.finish_all(proxies, self._tracker_timeout))
+        stack.callback(tracker_proxy.finish_all, proxies, self._tracker_seconds)
         return proxies
-
-    def _stop(self) -> None:
-        self._quit = True
 
 
 def sleep_requesting_gpus(sleeper: Sleeper, gpus: GpuReader | None, clock: Clock, seconds: float) -> bool:
-    """Sleep until the next sample; NVML is asked shortly before it, so that the answer is there in time."""
+    """Sleep until the next sample, and request the GPUs' memory shortly before it, so that the answer is in time."""
     if gpus is not None:
         gpus.request_before_sample(clock.now(), seconds)
     return sleeper.sleep(seconds)
 
 
 def with_periodic_gc(sleep: Callable[[float], bool], clock: Clock) -> Callable[[float], bool]:
-    """Return `sleep` with a full collection before it, once an hour.
+    """Return a sleep that is preceded by a full collection once an hour.
 
     CPython keeps up to 2,000 freed tuples of each length on free lists. A tuple that is made from an iterator is not
     taken from there but goes there when it is freed, so the lists fill up until a full collection clears them.
@@ -401,7 +398,7 @@ def with_periodic_gc(sleep: Callable[[float], bool], clock: Clock) -> Callable[[
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What reads one trainer's memory."""
+    """The readers of one trainer's memory."""
 
     tree: TreeReader
     cgroup: CgroupReader
@@ -412,19 +409,22 @@ class Readers:
 def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
     """Open the readers of a trainer, which `stack` closes.
 
-    `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop waits for the next sample instead.
+    `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop uses the answer at its next sample.
     """
     pid = facts.target.pid
     budget = PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
     tree = TreeReader(pid, sampling_budget=budget)
     gpus: GpuReader | None = None
     if config.gpu.enabled:
-        patience = gpu_patience_seconds
-        environ = facts.environ or {}
-        gpus = GpuReader(tree.tree_pids, environ, patience_s=patience, deadline_s=max(GPU_DEADLINE_SECONDS, patience))
+        gpus = GpuReader(
+            tree.tree_pids,
+            facts.environ or {},
+            patience_s=gpu_patience_seconds,
+            deadline_s=max(GPU_DEADLINE_SECONDS, gpu_patience_seconds),
+        )
     cgroup = CgroupReader(pid, tree_pids=lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()))
-    expected = config.gpu.enabled is True
-    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=expected)
+    gpus_expected = config.gpu.enabled is True  # else it is "auto"
+    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=gpus_expected)
     stack.callback(sampler.close)
     return Readers(tree, cgroup, gpus, sampler)
 
@@ -432,7 +432,7 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
 def find_target(config: Config, excluded: Collection[tuple[int, int]] = ()) -> TargetFacts:
     """Return the trainer that the configuration names; AttachError when there is not exactly one.
 
-    Processes in `excluded`, (PID, start time in ticks), are passed over.
+    Processes in `excluded`, (PID, start time in ticks), are ignored.
     """
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {OPTIONS}; or use memwatch run")
@@ -472,7 +472,7 @@ def configured_presets(config: Config) -> tuple[Preset, ...]:
 
 @cache
 def _packaged_presets() -> tuple[Preset, ...]:
-    """Cached: reading them takes some 200 kB for a moment, which `serve` would need with each watch."""
+    """Return memwatch's own presets, cached: reading them takes 200 kB, which `serve` would need for each watch."""
     return load_presets(
         (path.stem, json_and_yaml.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
     )
@@ -496,11 +496,11 @@ def _running(pids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _allow_descriptors(stack: ExitStack) -> None:
-    """Raise the limit of open files until `stack` closes: one is held for each process of the trainer's tree."""
+    """Raise the limit of open files until `stack` closes: the watch holds one for each process of the tree."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # a trainer started later inherits it
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))  # a later trainer inherits the limit
 
 
 def _read_preset(path: Path) -> str:

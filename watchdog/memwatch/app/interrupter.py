@@ -1,4 +1,4 @@
-"""Carries out interrupts, by a signal, by the user's hook, or by both, and makes the hook of a configuration."""
+"""Carries out interrupts by a signal, by the user's hook, or by both; makes the hook that is configured."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from memwatch.sources.target.target_facts import identify_run, is_torchrun
 if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook
 
-
 CLOCK_REALTIME_COARSE = 5  # Linux stamps files by this clock, which is up to 10 ms behind time.time()
 DEFAULT_SIGNAL = "SIGINT"  # reported as the interrupt's signal when none can be chosen
-Announce = Callable[[Signalling], None]
 
 
 class Interrupter:
-    """Carries out what the engine decided. The signal precedes the hook, whose process takes a millisecond to start."""
+    """Carries out the engine's decisions. The signal precedes the hook, whose process takes a millisecond to start."""
 
     def __init__(
         self,
@@ -41,11 +39,11 @@ class Interrupter:
         state: Callable[[], Snapshot] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`unreachable` returns why no signal would arrive; `state` returns what the hook's arguments describe.
+        """`unreachable` returns why no signal would arrive; `state`, given with a hook, what its arguments describe.
 
-        `on_sent` is called after the request to save, with the time of files just before it: a checkpoint that was
-        complete by then is not an answer to it. It is called after the signal since it looks at folders: that takes
-        0.3 ms, and on a network's file system any time.
+        `on_sent` is called after the signal or the hook, with a file time just before it: a checkpoint that was
+        complete by then is not an answer to it. It is called afterwards because it reads folders: that takes 0.3 ms,
+        and on a network file system any time.
         """
         self._signaller, self._choose_signal = signaller, choose_signal
         self._unreachable, self._on_sent = unreachable, on_sent
@@ -53,22 +51,24 @@ class Interrupter:
         self._dry_run = dry_run
 
     def unreachable_reason(self) -> str | None:
-        """Why no interrupt would reach the trainer; None when one would."""
+        """Return why no interrupt would reach the trainer; None when one would."""
         if self._dry_run:
             return "a dry run: nothing is sent"
         return None if self._hook is not None and self._hook_replaces_signal else self._unreachable()
 
-    def execute(self, action: Interrupt | Escalate, announce: Announce = lambda _: None) -> Sequence[Event]:
+    def execute(
+        self, action: Interrupt | Escalate, announce: Callable[[Signalling], None] = lambda _: None
+    ) -> Sequence[Event]:
         """Carry out `action` without waiting for it and return the outcome.
 
         `announce` is called just before a signal is sent, or a hook in its place is started.
         """
         hook = self._hook
-        if hook is None or isinstance(action, Escalate) or action.by_signal:
+        if hook is None or self._state is None or isinstance(action, Escalate) or action.by_signal:
             return [self._send_signal(action, announce)]
         replaces = self._hook_replaces_signal
         signalled = self._replaced_signal(action) if replaces else self._send_signal(action, announce)
-        facts = self._hook_facts(action, signalled.signal)
+        facts = _hook_facts(self._state(), action, signalled.signal)
         command = hook.command(facts)
         try:
             if replaces and not self._dry_run:
@@ -82,13 +82,14 @@ class Interrupter:
         return [replace(signalled, hook=command)]
 
     def wait_for_hook(self, stopped: Callable[[], bool]) -> Sequence[Event]:
-        """Wait, in bounded time, for a hook that still runs after the trainer's end: it may have others to notify."""
+        """Wait, within its timeout, for a hook that still runs after the trainer's end: it may notify others."""
         return self._hook.wait_until_ended(stopped) if self._hook is not None else ()
 
-    def _send_signal(self, action: Interrupt | Escalate, announce: Announce) -> Signalled:
+    def _send_signal(self, action: Interrupt | Escalate, announce: Callable[[Signalling], None]) -> Signalled:
         name = action.signal if isinstance(action, Escalate) else DEFAULT_SIGNAL
         try:
-            name = action.signal if isinstance(action, Escalate) else self._choose_signal()
+            if isinstance(action, Interrupt):
+                name = self._choose_signal()
             if not self._dry_run:
                 announce(Signalling(action.t, name))
                 self._send(lambda: self._signaller.send_signal(name))
@@ -108,45 +109,43 @@ class Interrupter:
         request()
         self._on_sent(before_ns)
 
-    def _hook_facts(self, action: Interrupt, signal: str) -> Mapping[str, str]:
-        """The values of actions.interrupt_hook.FACTS by their names; unknown ones are empty."""
-        state = self._state() if self._state is not None else None
-        run = state.run if state is not None else None
-        return {
-            "run_id": run.run_id if run is not None else "",
-            "node": run.node if run is not None else "",
-            "rank": str(run.rank) if run is not None and run.rank is not None else "",
-            "pid": str(state.target.pid) if state is not None and state.target is not None else "",
-            "signal": signal,
-            "generation": index_text(state.generation) if state is not None and state.generation is not None else "",
-            "resource": action.resource,
-            "reason": action.reason,
-            "sentence": state.sentence if state is not None else "",
-        }
+
+def _hook_facts(state: Snapshot, action: Interrupt, signal: str) -> Mapping[str, str]:
+    """Return the values of actions.interrupt_hook.FACTS by their names; unknown ones are empty."""
+    run = state.run
+    return {
+        "run_id": run.run_id if run is not None else "",
+        "node": run.node if run is not None else "",
+        "rank": str(run.rank) if run is not None and run.rank is not None else "",
+        "pid": str(state.target.pid) if state.target is not None else "",
+        "signal": signal,
+        "generation": index_text(state.generation) if state.generation is not None else "",
+        "resource": action.resource,
+        "reason": action.reason,
+        "sentence": state.sentence,
+    }
 
 
 def resolve_run_identity(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
-    """Return which part of which run a trainer is, by the configuration, its launcher, or the history (`run_id`)."""
-    given, agent = config.run, is_torchrun(argv)
-    found = identify_run(environ, argv, agent=agent, host=os.uname().nodename, run_id=run_id)
+    """Return which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
+    given = config.run
+    found = identify_run(environ, argv, agent=is_torchrun(argv), host=os.uname().nodename, run_id=run_id)
     rank = found.rank if given.rank is None else given.rank
     return replace(found, run_id=given.id or found.run_id, node=given.node or found.node, rank=rank)
 
 
-def make_hook(
-    config: Config, environ: Mapping[str, str], run: RunIdentity | None, now: Callable[[], float]
-) -> Hook | None:
+def make_hook(config: Config, environ: Mapping[str, str], run: RunIdentity, now: Callable[[], float]) -> Hook | None:
     """Return the configured hook, or None; ConfigError when it uses a fact that is unknown for this trainer."""
     actions = config.actions
     if actions.hook is None:
         return None
     from memwatch.actions.interrupt_hook import Hook, hook_environ
 
-    own = hook_environ(actions.environment, os.environ)
-    hook = Hook(actions.hook, own, environ, seconds=actions.hook_seconds, now=now)
-    known = {"run_id": run is not None and run.run_id != "", "rank": run is not None and run.rank is not None}
+    own_environ = hook_environ(actions.environment, os.environ)
+    hook = Hook(actions.hook, own_environ, environ, seconds=actions.hook_seconds, now=now)
+    is_known = {"run_id": run.run_id != "", "rank": run.rank is not None}
     for name, key in (("run_id", "run.id"), ("rank", "run.rank")):
-        if name in hook.facts and not known[name]:
+        if name in hook.facts and not is_known[name]:
             hint = f"set {key}, or take it out of actions.hook"
             raise ConfigError(f"the hook wants {{{name}}}, and nothing says what that is", hint)
     return hook

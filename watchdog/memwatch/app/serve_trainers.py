@@ -1,4 +1,4 @@
-"""`memwatch serve`: waits for its trainer, watches it to its end, waits for the next; its configuration may change."""
+"""`memwatch serve`: waits for a trainer, watches it to its end, waits for the next; reloads its configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_a
 from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.config.settings import Config
 from memwatch.core.engine import notices
-from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
@@ -53,7 +52,7 @@ class Service:
         self._live, self._systemd, self._config = live, systemd, live.config
         self._clock, self._make_sleeper = clock or SystemClock(), make_sleeper
         self._frontend = Frontend(self._config, self._clock, sys.stdout, allow_live_view=False)
-        self._engine = self._new_engine()  # of the latest watch
+        self._engine = EngineSettings.from_config(self._config).make_engine()  # of the latest watch
         self._failures = FailureTracker()
         self._surviving_processes = frozenset[tuple[int, int]]()
         self._slice_seconds = min(systemd.ping_seconds, FILE_CHECK_SECONDS)
@@ -104,10 +103,7 @@ class Service:
     def on_exit(self, end: Snapshot) -> AfterExit:
         return AfterExit()  # no linger: the HTTP server goes on anyhow
 
-    def _new_engine(self) -> Engine:
-        return EngineSettings.from_config(self._config).make_engine()
-
-    # --- one after the other ---
+    # --- one watch after the other ---
 
     def _wait(self) -> TargetFacts | None:
         """Return the trainer once it is there; None when the service is to stop or to adopt a configuration."""
@@ -134,7 +130,7 @@ class Service:
         return None
 
     def _not_found(self, error: Exception) -> Iterable[Event]:
-        """A trainer that is not there yet is a normal state, anything else a failure of the source `target`."""
+        """Yield events for a failed search: an absent trainer is normal, all else a failure of the source `target`."""
         now, reason = self._clock.now(), str(error).partition("\n")[0].rstrip(":")
         is_normal = isinstance(error, (NoTrainerError, TargetGoneError))
         yield from self._failures.update(now, "target", None if is_normal else reason)
@@ -144,21 +140,21 @@ class Service:
         session = WatchSession(
             self._config,
             self._clock,
-            self._new_engine(),
+            EngineSettings.from_config(self._config).make_engine(),
             sys.stdout,
             self._frontend,
             sources=(self._live,),
             sinks=(self._systemd,),
-            prints_summary=False,  # the journal has it
+            prints_summary=False,  # the journal has the end already
             sleep_slice_seconds=self._slice_seconds,
             make_sleeper=self._make_sleeper,
         )
         try:
             with TrainerWatch(session, self, facts) as watch:
-                self._engine = session.engine  # the previous one goes now: two engines of long runs take some MiB
+                self._engine = session.engine  # replaces the previous one now: two engines of long runs take some MiB
                 _free_previous_watch()
                 watch.run()
-        except (AttachError, ConfigError) as error:  # the trainer has just ended; a preset was broken meanwhile
+        except (AttachError, ConfigError) as error:  # the trainer has just ended, or a preset file was broken meanwhile
             self._feed(self._not_found(error))
         else:
             self._surviving_processes = watch.surviving_processes
@@ -172,7 +168,7 @@ class Service:
         return self._failures.update(now, live.name, None)
 
     def _feed(self, events: Iterable[Event]) -> None:
-        """Feed the engine and publish its notices, while there is no watch that does."""
+        """Feed the engine and publish its notices, as a watch would."""
         self._publish([notice for event in events for notice in self._engine.feed(event) if isinstance(notice, Notice)])
 
     def _publish(self, new: Sequence[Notice]) -> None:
@@ -214,5 +210,5 @@ def _free_previous_watch() -> None:
 
 
 def _cpu_seconds() -> float:
-    """Of memwatch and of its children that have ended, such as systemctl."""
+    """Return the CPU time of memwatch and of its children that have ended, such as systemctl."""
     return sum(os.times()[:4])

@@ -1,4 +1,4 @@
-"""The watch loop: samples memory, feeds the engine, carries out its actions, records the events and shows the state.
+"""The watch loop: samples memory, feeds the engine, carries out its actions, records the events, publishes the state.
 
 A source or an output that fails does not end the loop: its failure, each new reason and its recovery are reported once.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from memwatch.app.interrupter import Interrupter
+from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
     ArmedChanged,
@@ -27,14 +27,15 @@ from memwatch.core.interfaces import Clock, EventSource, Sink, Waker
 from memwatch.core.measurements import Sample, UnavailableSource
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import MemwatchError, TargetGoneError
+from memwatch.history.event_store import HistoryStore
 
 # A process loses its memory a moment before it ends. One that has neither memory nor ended by then is reported.
 REPORT_NO_MEMORY_AFTER_SECONDS = 2.0
-# How often the wake thresholds and the permission to signal are renewed.
+# How often the wake thresholds are renewed and the permission to signal is checked.
 RENEW_THRESHOLDS_SECONDS = 10.0
-# While samples are closer than this, there is no time for the slow preparations of a wake threshold.
+# While samples follow each other faster than this, there is no time for the slow preparations of a wake threshold.
 MIN_INTERVAL_TO_RENEW_SECONDS = 0.25
-# What a SIGKILL of memwatch may cost: samples are written together, and are on disk after this time.
+# Samples are written together and reach the disk within this time; a SIGKILL of memwatch loses at most these.
 MAX_UNWRITTEN_SECONDS = 1.0
 # `memwatch -1` takes a few samples: a trend of this second shows, and a long log is read in several parts.
 BRIEF_SAMPLES, BRIEF_INTERVAL_SECONDS = 4, 0.25
@@ -61,43 +62,13 @@ class FailureTracker:
         yield SourceChanged(now, source, reason is None, reason or "")
 
 
-class EventRecorder(Protocol):
-    """Keeps events and notices on disk: the history."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing is kept at present."""
-
-    @property
-    def loss(self) -> str | None:
-        """Which events will never be kept, because they waited for too long."""
-
-    def append(self, events: Sequence[Event], notices: Sequence[Notice], wait_seconds: float = 0.0) -> None:
-        """Keep them; a failing disk shows in `failure`. Samples that come alone may wait this long for the next.
-
-        A disk that lags behind is waited for only where Signalling is among the events.
-        """
-
-
-class Trainer(Protocol):
-    """The process that is watched."""
-
-    def has_exited(self) -> bool: ...
-
-    def collect_exit_events(self, t: float, before: Snapshot) -> Sequence[Event]:
-        """Return what its end brought to light, Exited last; `before` is the state in which it ended."""
-
-    def observe_event(self, event: Event) -> None:
-        """Called with every event that the engine is fed."""
-
-
 @dataclass(slots=True)
 class _Iteration:
     """The events and the notices of one iteration of the loop."""
 
     events: list[Event] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-    _recorded: tuple[int, int] = (0, 0)  # how many of both
+    _recorded: tuple[int, int] = (0, 0)  # how many events and notices are recorded
 
     def pop_unrecorded(self) -> tuple[list[Event], list[Notice]]:
         (events, notices), self._recorded = self._recorded, (len(self.events), len(self.notices))
@@ -105,7 +76,7 @@ class _Iteration:
 
 
 class WatchLoop:
-    """Watches one trainer to its end with the parts that it is given."""
+    """Watches one trainer to its end."""
 
     def __init__(
         self,
@@ -113,38 +84,39 @@ class WatchLoop:
         clock: Clock,
         engine: Engine,
         read_sample: Callable[[float], Sample],
-        trainer: Trainer,
+        trainer: WatchedTrainer,
         interrupter: Interrupter,
         diagnose: Callable[[Diagnose], None] = lambda _: None,
         sources: Sequence[EventSource] = (),
         keys: EventSource | None = None,
         sinks: Sequence[Sink] = (),
-        recorder: EventRecorder | None = None,
+        recorder: HistoryStore | None = None,
         waker: Waker | None = None,
         on_exit: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
     ) -> None:
         """`read_sample` raises TargetGoneError when the trainer has no memory left.
 
-        `on_exit` returns the events that the trainer's end leads to.
+        `keys` reports what a person types, and is polled after each early wakeup. `on_exit` returns the events that the
+        trainer's end leads to.
         """
         self._clock, self._engine, self._read_sample = clock, engine, read_sample
         self._trainer, self._interrupter, self._diagnose = trainer, interrupter, diagnose
-        self._keys = () if keys is None else (keys,)  # a person waits for their effect: polled after each early wakeup
+        self._keys = () if keys is None else (keys,)
         self._sources, self._sinks, self._recorder, self._waker = (*sources, *self._keys), sinks, recorder, waker
         self._on_exit, self._interval = on_exit, interval
         self._failures = FailureTracker()
-        self._unread: set[str] = set()  # what the latest sample lacks
+        self._unread: set[str] = set()  # names of the sources that failed in the latest sample
         self._unreachable: str | None = ""  # as last reported; "" before the first report
         self._no_memory_since: float | None = None
         self._tick_t = self._thresholds_t = self._armed_t = float("-inf")  # when each is due
         self._sample_within = 0.0  # seconds until the engine wants the next sample, at most
-        self._sink_changes: list[Event] = []  # of the latest publishing, to be fed in the next iteration
+        self._sink_changes: list[Event] = []  # sinks that began to fail or recovered; fed in the next iteration
 
     def run(self, attached: Attached, sleep: Callable[[float], bool], stopped: Callable[[], bool]) -> Exited | None:
-        """Watch until the trainer ends, and return how; None when `stopped` says that memwatch is to stop.
+        """Watch until the trainer ends, and return how it ended; None when `stopped` returns True before.
 
-        `sleep` ends early when the trainer does or the waker rings, and returns True then.
+        `sleep` returns True when it ends early: the trainer ended, memory reached a wake threshold, a key was pressed.
         """
         woken = True
         self._process_events([attached])
@@ -179,7 +151,7 @@ class WatchLoop:
         self._process_events([*self._poll_armed(now), *self._poll(now, self._sources), *self._sampled(now)])
 
     def sample_memory(self) -> None:
-        """Sample memory between two ticks; poll the sources too where that may be decisive; publish only notices."""
+        """Sample memory between two ticks; poll the sources only while a decision is near; publish only notices."""
         now = self._clock.now()
         polled = self._poll(now, self._sources) if self._engine.is_deciding else ()
         notices = self._feed_all([*polled, *self._sampled(now)])
@@ -187,7 +159,7 @@ class WatchLoop:
             self._publish(notices)
 
     def _renew_wake_thresholds(self, woken: bool) -> None:
-        """Ask the kernel to end the sleep that follows when memory rises: every 10 s, and after each wakeup by it."""
+        """Ask the kernel to end the next sleep when memory rises; renew that every 10 s and after each such wakeup."""
         if self._waker is None:
             return
         if not (woken and self._waker.consume_wakeup()) and self._clock.now() < self._thresholds_t:
@@ -198,7 +170,7 @@ class WatchLoop:
             self._waker.set_thresholds(*wanted, hurried=self._sample_within < MIN_INTERVAL_TO_RENEW_SECONDS)
 
     def _poll_armed(self, now: float) -> Iterable[Event]:
-        """Report whether a signal would be sent and reach the trainer: the first time, and each change."""
+        """Report whether a signal would be sent and reach the trainer: at first, and whenever that changes."""
         if now < self._armed_t:
             return
         self._armed_t = now + RENEW_THRESHOLDS_SECONDS
@@ -223,7 +195,7 @@ class WatchLoop:
         if decided := self._on_exit(self._engine.snapshot()):
             self._process_events(decided)
         self._close()
-        assert isinstance(exited, Exited)  # noqa: S101 - the Protocol says so, the type cannot
+        assert isinstance(exited, Exited)  # noqa: S101 - collect_exit_events says so, its type cannot
         return exited
 
     def _poll(self, now: float, sources: Iterable[EventSource]) -> Iterable[Event]:
@@ -245,7 +217,7 @@ class WatchLoop:
             sample = Sample((), unread=(UnavailableSource("procfs", str(error)),))
         else:
             self._no_memory_since = None
-        if self._trainer.has_exited():  # it ended while it was read: the sample is of a dying process
+        if self._trainer.has_exited():  # it ended meanwhile: the sample is of a dying process
             return
         failed = {unread.source: unread.reason for unread in sample.unread if not unread.absent}
         for name in failed.keys() | self._unread:
@@ -276,7 +248,7 @@ class WatchLoop:
         return iteration.notices
 
     def _publish(self, notices: Sequence[Notice]) -> None:
-        """Publish to every sink; the next iteration reports, through the others, one that has failed."""
+        """Publish to every sink; the next iteration reports a failed one through the others."""
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
             try:
@@ -299,7 +271,7 @@ class WatchLoop:
                     self._feed(outcome, iteration)
 
     def _announce(self, planned: Signalling, iteration: _Iteration) -> None:
-        """Record a signal before it is sent: memwatch, killed in between, then knows of it when it is started again."""
+        """Record a signal before it is sent: after a crash in between, a restarted memwatch knows it may be sent."""
         self._feed(planned, iteration)
         if self._recorder is not None:
             self._recorder.append(*iteration.pop_unrecorded())
@@ -307,5 +279,5 @@ class WatchLoop:
     def _close(self) -> None:
         snapshot = self._engine.snapshot()
         for sink in self._sinks:
-            with suppress(MemwatchError, OSError):  # its failure was reported while there was a watch
+            with suppress(MemwatchError, OSError):  # its failure was reported during the watch
                 sink.on_watch_end(snapshot)

@@ -1,4 +1,4 @@
-"""What a watch is given (configuration, clock, engine, outputs), what ends it, and what follows the trainer's exit."""
+"""What a watch is given (configuration, clock, engine, outputs), and the lifecycle that ends it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS, Acce
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.systemd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines, wants_live_view
-from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Frontend:
         return [self.lines] if self.web is None else [self.web, self.lines]
 
     def reconfigure(self, config: Config) -> None:
-        """Apply another configuration, or raise ConfigError and change nothing. The same address keeps its server."""
+        """Apply another configuration, or raise ConfigError and change nothing. An unchanged address stays open."""
         previous = self.web
         if previous is not None and config.listen == self._listen:
             previous.access_policy = make_access_policy(config)
@@ -96,7 +95,7 @@ class Frontend:
 
 
 def make_access_policy(config: Config) -> AccessPolicyReloader:
-    """Return who may ask the HTTP server, by default anybody; ConfigError when the file of --web-config is unusable."""
+    """Return who may use the HTTP server, by default anybody; ConfigError when the file of --web-config is unusable."""
     if config.web_config is None:
         return AccessPolicyReloader(AccessPolicy)
     from memwatch.config import web_config
@@ -119,7 +118,7 @@ def exposure_warning(web: WebServer) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AfterExit:
-    """What the end of a trainer leads to."""
+    """What follows the trainer's exit."""
 
     events: tuple[Event, ...] = ()  # fed to the engine while the outputs are still open
     linger_seconds: float = 0.0  # the HTTP server still answers for this long, so that a late scrape sees the end
@@ -129,7 +128,7 @@ class Lifecycle(Protocol):
     """Decides when a watch ends and what follows it. A single watch and one of several differ only here."""
 
     def should_stop(self) -> bool:
-        """Whether the watch is to end although its trainer runs on."""
+        """Whether the watch is to end although its trainer still runs."""
 
     def on_signal(self, number: int) -> None:
         """Called from a signal handler with each signal that memwatch gets."""
@@ -140,13 +139,13 @@ class Lifecycle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchSession:
-    """What a watch is given, all of which outlives the watch."""
+    """What a watch is given; all of it outlives the watch."""
 
     config: Config
     clock: SystemClock
     engine: Engine  # a new one for each trainer; `memwatch run` keeps one for all trainers of the run
     output: TextIO  # where the summary is printed
-    frontend: Frontend | None  # None: a brief watch; nothing is kept, served or sent
+    frontend: Frontend | None  # None: a brief watch, which stores, serves and sends nothing
     sources: tuple[EventSource, ...] = ()  # polled besides those of the watch
     sinks: tuple[Sink, ...] = ()  # published to besides the frontend's
     signals: Sequence[Signals] = STOP_SIGNALS  # passed to Lifecycle.on_signal
@@ -162,15 +161,6 @@ class WatchSession:
     def web(self) -> WebServer | None:
         return None if self.frontend is None else self.frontend.web
 
-    @property
-    def all_sinks(self) -> Sequence[Sink]:
-        return self.sinks if self.frontend is None else (*self.frontend.sinks, *self.sinks)
-
-    def print_summary(self, end: Snapshot) -> None:
-        if self.prints_summary and not self.config.json:
-            with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
-                print(render_summary(end), file=self.output, flush=True)
-
 
 def sleep_in_slices(
     sleep: Callable[[float], bool],
@@ -180,7 +170,7 @@ def sleep_in_slices(
     should_stop: Callable[[], bool],
     clock: Clock,
 ) -> bool:
-    """Sleep, asking `should_stop` after each slice; True when `sleep` was ended early or the watch is to end."""
+    """Sleep, calling `should_stop` after each slice; return True when `sleep` ended early or the watch is to end."""
     if math.isinf(slice_seconds):
         return sleep(seconds)
     end_t = clock.now() + seconds
@@ -209,7 +199,7 @@ class StopOnSignal:
 
 
 class ForwardSignals(StopOnSignal):
-    """The lifecycle of a watch over memwatch's own child: signals go to the child, whose end ends the watch."""
+    """The lifecycle of a watch of memwatch's own child: signals go to the child, whose end ends the watch."""
 
     def __init__(self, forward: Callable[[int], None], linger_seconds: float) -> None:
         super().__init__(linger_seconds)
