@@ -217,7 +217,7 @@ class TrainerWatch:
         signaller: Signaller = self._signaller
         if self._signals_ranks:
             signaller = RanksSignaller(
-                lambda: [rank.target for rank in read_torchrun_ranks(self._facts.target)], is_same_process
+                lambda: read_torchrun_ranks(self._facts.target), is_same_process
             )
         loop = WatchLoop(
             clock=self._clock,

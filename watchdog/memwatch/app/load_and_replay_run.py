@@ -1,4 +1,4 @@
-"""A run of the history: its state at the end, its data for charts, or judged again with the same settings."""
+"""Loads a run of the history for reports and charts, or replays it: judges it again with the settings of then."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.sources.target.target_facts import identify
 from memwatch.system import json_and_yaml
 
-REPLAY_INTERVAL_SECONDS = 30.0  # between two looks that are judged: all is over, no decision is asked for
+REPLAY_INTERVAL_SECONDS = 30.0  # between two judged samples of a loaded run: it is over, no decision depends on them
+IRREPRODUCIBLE_NOTICES = frozenset({"cow"})  # depend on parts of a sample that are not stored
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A run of a history file."""
+    """A run of a history file, with the engine's state at its end."""
 
     run: StoredRun
     end: Snapshot
@@ -34,7 +35,7 @@ class LoadedRun:
 
 
 def history_path(config: Config, environ: Mapping[str, str], named: str = "") -> Path:
-    """The file that is named, or the configured one; ConfigError where there is none."""
+    """Return the named history file, or the configured one; ConfigError when there is none."""
     path = Path(named) if named else config.history_path(environ)
     if path is None:
         raise ConfigError("no history is named, and none is kept", "name one: memwatch report FILE")
@@ -42,7 +43,7 @@ def history_path(config: Config, environ: Mapping[str, str], named: str = "") ->
 
 
 def list_runs(path: Path) -> list[StoredRun]:
-    """Those in a file, the latest first; ConfigError when it is none of memwatch's."""
+    """Return the runs of a file, the latest first; ConfigError when the file is not a history of memwatch's."""
     try:
         return stored_runs.stored_runs(path)
     except HistoryError as error:
@@ -50,41 +51,40 @@ def list_runs(path: Path) -> list[StoredRun]:
 
 
 def find_run(path: Path, name: str | None = None) -> StoredRun:
-    """The run of that ID, or the latest; `ID@2` is its second process alone. ConfigError when there is none."""
-    known = list_runs(path)
+    """Return the run of that ID, or the latest; `ID@2` is its second process alone. ConfigError when there is none."""
+    runs = list_runs(path)
     run_id, _, attempt = (name or "").partition("@")
-    chosen = next((one for one in known if run_id in ("", one.run_id)), None)
-    if chosen is None:
-        latest = ", ".join(one.run_id for one in known[:5]) or "none"
+    found = next((run for run in runs if run_id in ("", run.run_id)), None)
+    if found is None:
+        latest = ", ".join(run.run_id for run in runs[:5]) or "none"
         raise ConfigError(f"{path}: no run {run_id or 'at all'}", f"its latest runs: {latest}")
     if not attempt:
-        return chosen
-    if not (attempt.isdecimal() and 1 <= int(attempt) <= chosen.attempts):
-        fix = f"it has {chosen.attempts}: {', '.join(attempt_names(chosen)) or chosen.run_id}"
-        raise ConfigError(f"{path}: no process {attempt} of run {chosen.run_id}", fix)
-    return replace(chosen, attempt=int(attempt) - 1)
+        return found
+    if not (attempt.isdecimal() and 1 <= int(attempt) <= found.attempts):
+        hint = f"it has {found.attempts}: {', '.join(attempt_names(found)) or found.run_id}"
+        raise ConfigError(f"{path}: no process {attempt} of run {found.run_id}", hint)
+    return replace(found, attempt=int(attempt) - 1)
 
 
 def attempt_names(run: StoredRun) -> list[str]:
-    """Of the processes of a run, where it has several."""
+    """Return the names of a run's processes, none when it has only one."""
     return [f"{run.run_id}@{i + 1}" for i in range(run.attempts)] if run.attempts > 1 else []
 
 
 def load_run(path: Path, run: StoredRun, config: Config, progress: ProgressBar) -> LoadedRun:
-    """All that the file tells of a run; HistoryError when it cannot be read."""
+    """Load a run; HistoryError when the file cannot be read."""
     settings = EngineSettings.from_config(config)
     engine = (settings if run.was_examined else replace(settings, diagnosis=NO_DIAGNOSIS)).make_engine()
-    tape = RunDataBuilder()
-    for told in progress.track(stored_runs.event_batches(path, run), run.elapsed_share):
-        tape.add_event(told)
-        for event in engine.events_to_feed(told, REPLAY_INTERVAL_SECONDS):
+    builder = RunDataBuilder()
+    for stored in progress.track(stored_runs.event_batches(path, run), run.elapsed_share):
+        builder.add_event(stored)
+        for event in engine.events_to_feed(stored, REPLAY_INTERVAL_SECONDS):
             engine.feed(event)
     end = engine.snapshot()
-    return LoadedRun(run, end, tape.build(stored_runs.notices(path, run), end), is_trainer_running(run))
+    return LoadedRun(run, end, builder.build(stored_runs.notices(path, run), end), _is_trainer_running(run))
 
 
-def is_trainer_running(run: StoredRun) -> bool:
-    """Its trainer still runs."""
+def _is_trainer_running(run: StoredRun) -> bool:
     if run.attempt not in (None, run.attempts - 1):
         return False
     try:
@@ -93,36 +93,36 @@ def is_trainer_running(run: StoredRun) -> bool:
         return False
 
 
-IRREPRODUCIBLE_NOTICES = frozenset({"cow"})  # rests on what of a look is not kept
-
-
 @dataclass(frozen=True, slots=True)
 class RejudgedWatch:
-    """What was told of a run within one watch: then, and now."""
+    """The notices of one watch of a run: those that were stored then, and those of this memwatch."""
 
     watch: StoredWatch
     recorded: tuple[Notice, ...]
     recomputed: tuple[Notice, ...]
-    difference: tuple[Notice | None, Notice | None] | None  # the first, then and now; None: there is none
+    difference: tuple[Notice | None, Notice | None] | None  # the first that differ, stored and new
 
 
-def rejudge(path: Path, run: StoredRun, reach: Callable[[float], None]) -> Iterator[RejudgedWatch]:
-    """Each watch of it, one after the other; `reach` is told how much is done, 0 to 1.
+def rejudge(path: Path, run: StoredRun, report_progress: Callable[[float], None]) -> Iterator[RejudgedWatch]:
+    """Judge each watch of a run again; `report_progress` is called with the share that is done, 0 to 1.
 
-    ConfigError when another memwatch kept it, whose settings or records this one does not know.
+    ConfigError when another version of memwatch stored the run, with settings or records that this one cannot read.
     """
     watches = stored_runs.watches(path, run)
-    if not watches and stored_runs.notices(path, run):  # one that was killed as it began has told nothing
+    if not watches and stored_runs.notices(path, run):  # a run without notices was killed as it began
         raise ConfigError(
             f"{path}: run {run.run_id} was kept by a memwatch that did not keep all of it",
             "export it as a trace: memwatch export",
         )
     for watch in watches:
-        then, now = tuple(stored_runs.notices(path, run, watch)), tuple(_now(path, run, watch, reach))
-        yield RejudgedWatch(watch, then, now, _difference(then, now))
+        recorded = tuple(stored_runs.notices(path, run, watch))
+        recomputed = tuple(_recompute(path, run, watch, report_progress))
+        yield RejudgedWatch(watch, recorded, recomputed, _first_difference(recorded, recomputed))
 
 
-def _now(path: Path, run: StoredRun, watch: StoredWatch, reach: Callable[[float], None]) -> Iterator[Notice]:
+def _recompute(
+    path: Path, run: StoredRun, watch: StoredWatch, report_progress: Callable[[float], None]
+) -> Iterator[Notice]:
     try:
         engine = EngineSettings.from_json(watch.settings).make_engine()
     except (ValueError, ConfigError) as error:
@@ -131,26 +131,24 @@ def _now(path: Path, run: StoredRun, watch: StoredWatch, reach: Callable[[float]
         ) from error
     for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
         engine.feed(event)
-    for told in stored_runs.event_batches(path, run, watch):
-        reach(run.elapsed_share(told))
-        for event in engine.events_to_feed(told):
+    for stored in stored_runs.event_batches(path, run, watch):
+        report_progress(run.elapsed_share(stored))
+        for event in engine.events_to_feed(stored):
             yield from (action for action in engine.feed(event) if isinstance(action, Notice))
 
 
-def _difference(then: Iterable[Notice], now: Iterable[Notice]) -> tuple[Notice | None, Notice | None] | None:
-    pairs = zip_longest(filter(_is_kept, then), filter(_is_kept, now))
-    return next((pair for pair in pairs if pair[0] is None or pair[1] is None or _are_different(*pair)), None)
+def _first_difference(
+    recorded: Iterable[Notice], recomputed: Iterable[Notice]
+) -> tuple[Notice | None, Notice | None] | None:
+    """Return the first pair of notices that differ in any bit of what the history stores of them."""
+    pairs = zip_longest(_comparable(recorded), _comparable(recomputed), fillvalue=(None, None))
+    for (then, then_stored), (now, now_stored) in pairs:
+        if then_stored != now_stored:
+            return then, now
+    return None
 
 
-def _is_kept(notice: Notice) -> bool:
-    return notice.event not in IRREPRODUCIBLE_NOTICES
-
-
-def _are_different(then: Notice, now: Notice) -> bool:
-    """In any bit of what the history keeps of a notice."""
-    return (then.t, then.event, then.text, json_and_yaml.to_json(then.fields)) != (
-        now.t,
-        now.event,
-        now.text,
-        json_and_yaml.to_json(now.fields),
-    )
+def _comparable(notices: Iterable[Notice]) -> Iterator[tuple[Notice, object]]:
+    for notice in notices:
+        if notice.event not in IRREPRODUCIBLE_NOTICES:
+            yield notice, (notice.t, notice.event, notice.text, json_and_yaml.to_json(notice.fields))

@@ -1,7 +1,7 @@
-"""PID 1 of a container: passes signals on to memwatch, reaps orphans, keeps the exit status, and is nothing else.
+"""PID 1 of a container: forwards signals to memwatch, reaps orphans, keeps the exit status, and does nothing else.
 
-It steps aside before memwatch imports anything, so it stays small, and nothing that goes wrong in memwatch is its end:
-when memwatch itself is killed, the trainer runs on, and init waits for it instead.
+It forks before memwatch imports anything, so it stays small, and no fault of memwatch ends it: when memwatch itself is
+killed, the trainer continues, and PID 1 waits for it instead.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import signal
 import sys
 from collections.abc import Callable
 
-SI_KERNEL = 0x80  # si_code of a signal that the kernel sent: Ctrl-C at a terminal, for one
+SI_KERNEL = 0x80  # si_code of a signal that the kernel sent, such as Ctrl-C at a terminal
 _PID_BYTES = 8
 
 
 def fork_from_pid1() -> Callable[[int], None]:
-    """Fork: PID 1 stays here for good and exits as memwatch or the trainer did; this returns in the other process.
+    """Fork: PID 1 stays in this function and exits as memwatch or the trainer did; it returns in the other process.
 
-    What is returned is to be told the PID of each trainer.
+    The returned function is to be called with the PID of each trainer.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one, as inherited, would lose every exit status
-    # The kernel drops what PID 1 does not handle, unless it is blocked: then it waits for sigwaitinfo().
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, as inherited, every exit status would be lost
+    # The kernel drops signals that PID 1 does not handle, unless they are blocked: then they wait for sigwaitinfo().
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    trainer = mmap.mmap(-1, _PID_BYTES)  # shared with all that are forked from here
+    trainer = mmap.mmap(-1, _PID_BYTES)  # shared with all processes that are forked from here
     memwatch = os.fork()
     if memwatch:
         sys.exit(_Init(memwatch, trainer).run())
@@ -37,66 +37,70 @@ def fork_from_pid1() -> Callable[[int], None]:
 
 
 class _Init:
-    """Waits for signals, one at a time; nobody is in a hurry here."""
-
     def __init__(self, memwatch: int, announced: mmap.mmap) -> None:
         self._memwatch, self._announced = memwatch, announced
-        self._ended: dict[int, int] = {}  # of memwatch and of the trainer: exit status, or minus a signal's number
-        self._told = False
+        self._ended: dict[int, int] = {}  # PID of memwatch or the trainer -> exit status, or minus a signal's number
+        self._has_reported = False
 
     def run(self) -> int:
-        """The exit code, when all that matter have ended."""
+        """Return the exit code once memwatch and the trainer have ended."""
         while True:
             info = signal.sigwaitinfo(signal.valid_signals())
             if info.si_signo != signal.SIGCHLD:
-                self._pass_on(info)
+                self._forward(info)
             elif (code := self._reap()) is not None:
                 return code
 
     @property
     def _trainer(self) -> int:
-        """The latest trainer; 0: there was none yet."""
+        """The PID of the latest trainer; 0 before the first one."""
         return int.from_bytes(self._announced[:], "little")
 
-    def _pass_on(self, info: signal.struct_siginfo) -> None:
+    def _forward(self, info: signal.struct_siginfo) -> None:
+        number = info.si_signo
+        # When a terminal is closed, only the leader of its session gets the signal.
+        is_own_hangup = number == signal.SIGHUP and os.getsid(0) == os.getpid()
         if self._memwatch in self._ended:
-            _send(self._trainer, info.si_signo)
-        elif info.si_code != SI_KERNEL or _is_hangup_of_ours(info.si_signo):
-            _send(self._memwatch, info.si_signo)  # what the terminal sent has reached memwatch: it is in the same group
+            _send(self._trainer, number)
+        elif info.si_code != SI_KERNEL or is_own_hangup:  # other signals of a terminal reach memwatch by themselves
+            _send(self._memwatch, number)
 
     def _reap(self) -> int | None:
-        """Reap whoever ended; the exit code, when neither memwatch nor a trainer that it left behind runs on."""
-        for pid, status in _dead():
+        """Reap all that have ended; return the exit code when neither memwatch nor a trainer that it left runs."""
+        for pid, status in _reap_ended():
             if pid in (self._memwatch, self._trainer):
                 self._ended[pid] = status
         if self._memwatch not in self._ended:
             return None
         if _is_child(self._trainer):
-            self._tell()
+            if not self._has_reported:
+                self._has_reported = True
+                self._report_unwatched()
             return None
         status = self._ended.get(self._trainer, self._ended[self._memwatch])
         return status if status >= 0 else 128 - status
 
-    def _tell(self) -> None:
-        if self._told:
-            return
-        self._told = True
-        how = self._ended[self._memwatch]
-        text = f"memwatch: memwatch itself has ended ({f'signal {-how}' if how < 0 else f'exit status {how}'}); "
-        text += f"the trainer, PID {self._trainer}, goes on unwatched{_where(self._trainer)}\n"
+    def _report_unwatched(self) -> None:
+        status, trainer = self._ended[self._memwatch], self._trainer
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        text = f"memwatch: memwatch itself has ended ({how}); the trainer, PID {trainer}, goes on unwatched"
         try:
-            os.write(2, text.encode(errors="replace"))
-        except OSError:  # nobody listens
+            text += f"; its output goes on in {os.readlink(f'/proc/{trainer}/fd/1')}"  # noqa: PTH115 - pathlib is large
+        except OSError:
+            pass
+        try:
+            os.write(2, f"{text}\n".encode(errors="replace"))
+        except OSError:  # nobody reads stderr
             pass
 
 
-def _dead() -> list[tuple[int, int]]:
-    """Everybody who has ended, with the exit status, or minus the number of the signal that killed it; reaped."""
+def _reap_ended() -> list[tuple[int, int]]:
+    """Reap all children that have ended; return their PIDs and exit statuses, or minus the number of a signal."""
     found: list[tuple[int, int]] = []
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:  # that was the last
+        except ChildProcessError:  # no child is left
             return found
         if not pid:
             return found
@@ -104,10 +108,10 @@ def _dead() -> list[tuple[int, int]]:
 
 
 def _is_child(pid: int) -> bool:
-    """Whether it is ours, as every orphan is, and not reaped yet."""
+    """Whether it is a child, as every orphan is, that is not reaped yet."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except OSError:  # none of ours; 0 is no PID
+    except OSError:  # also for 0, which is no PID
         return False
     return True
 
@@ -115,17 +119,5 @@ def _is_child(pid: int) -> bool:
 def _send(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except OSError:  # another user's by now; nothing that happens here may end PID 1
+    except OSError:  # it may have changed its user; no failure may end PID 1
         pass
-
-
-def _is_hangup_of_ours(number: int) -> bool:
-    """A terminal that goes away tells the leader of its session alone."""
-    return number == signal.SIGHUP and os.getsid(0) == os.getpid()
-
-
-def _where(pid: int) -> str:
-    try:
-        return f"; its output goes on in {os.readlink(f'/proc/{pid}/fd/1')}"  # noqa: PTH115 - pathlib is large
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""One look at memory: every reader asked once, a failing one noted with its reason and never in the way."""
+"""Takes a sample: calls each reader once; one that fails is listed with its reason and does not stop the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from memwatch.errors import AbsentError, SourceError, TargetGoneError
 
 T = TypeVar("T")
 
-ABSENT_SECONDS = 5.0  # what this machine does not have is asked for again
-_NEVER = (-math.inf, UnavailableSource("", ""))
+ABSENT_SECONDS = 5.0  # until a source that this machine does not have is tried again
+_NOT_ABSENT = (-math.inf, UnavailableSource("", ""))
 
 
 class Sampler:
-    """Composes the readers of one trainer; a reader that is None does not exist here."""
+    """Composes the readers of one trainer."""
 
     def __init__(
         self,
@@ -30,20 +30,20 @@ class Sampler:
         *,
         gpus_expected: bool = False,
     ) -> None:
-        """`gpus_expected`: a machine without a GPU driver is a failure, not a normal state.
+        """`gpus` returns the same tuple again while it has no newer reading; None when GPUs are not read.
 
-        `gpus` returns the tuple that it returned before while there is no newer reading.
+        With `gpus_expected` a missing GPU driver is a failure, not a normal state.
         """
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
-        self._seen: tuple[GpuMemory, ...] | None = None
-        self._absent: dict[str, tuple[float, UnavailableSource]] = {}  # by reader: when it is asked again, what it said
+        self._last_gpus: tuple[GpuMemory, ...] | None = None
+        self._absent: dict[str, tuple[float, UnavailableSource]] = {}  # by reader: when to try again, and the reason
 
     def sample(self, now: float) -> Sample:
-        """Everything that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
+        """Read all that can be read now; `unread` names the rest. TargetGoneError when the trainer has no memory.
 
-        A reading of GPUs stays in the sample while there is no newer one, but is in its `usages` once: fed twice, it
-        would be a standstill and then a jump.
+        A reading of GPUs stays in the sample until there is a newer one, but is in `usages` only once: fed twice, it
+        would look like a standstill followed by a jump.
         """
         unread: list[UnavailableSource] = []
         tree = self._attempt(self._tree, now, unread)
@@ -53,16 +53,16 @@ class Sampler:
         host = self._attempt(self._host, now, unread)
         gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
         pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
-        if gpus is self._seen:
+        if gpus is self._last_gpus:
             pools = tuple(usage for usage in pools if usage.resource == HOST)
-        self._seen = gpus
+        self._last_gpus = gpus
         return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting_method(tree, cgroup, gpus))
 
     def _attempt(
         self, reader: Reader[T], now: float, unread: list[UnavailableSource], expected: bool = False
     ) -> T | None:
-        again_t, absent = self._absent.get(reader.name, _NEVER)
-        if now < again_t:
+        retry_t, absent = self._absent.get(reader.name, _NOT_ABSENT)
+        if now < retry_t:
             unread.append(absent)
             return None
         read: Callable[[float], T] = reader.read_memory
@@ -75,12 +75,11 @@ class Sampler:
             if failed.absent:
                 self._absent[reader.name] = (now + ABSENT_SECONDS, failed)
             unread.append(failed)
-        except Exception as error:  # a bug in one reader: told, and no end of the watch by the others
+        except Exception as error:  # a bug in one reader is reported and does not stop the watch
             unread.append(UnavailableSource(reader.name, f"internal error: {type(error).__name__}: {error}"))
         return None
 
     def close(self) -> None:
-        """Give back all that the readers hold."""
         readers: Sequence[Reader[object] | None] = (self._tree, self._cgroup, self._host, self._gpus)
         for reader in readers:
             if reader is not None:
