@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import LaunchedTrainer, Passthrough, forward_signals, shell_status
+from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer, Passthrough, shell_status
 from memwatch.cli.demo import Confinement, _can_start, _cgroup, _rlimit, confine
 from memwatch.errors import AttachError
+from memwatch.system.clock import signal_handlers
 from support.mainjob import until
 
 MB = 10**6
@@ -83,7 +84,7 @@ def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
     child = LaunchedTrainer(shell("trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"), log)
     until(lambda: "ready" in log.read_text())
     before = signal.getsignal(signal.SIGUSR1)
-    with forward_signals(child.forward_signal):
+    with signal_handlers(FORWARDED_SIGNALS, child.forward_signal):
         os.kill(os.getpid(), signal.SIGUSR1)
         assert child.wait() == 5
         os.kill(os.getpid(), signal.SIGUSR1)  # it has ended: nobody gets it, nobody dies of it
@@ -93,7 +94,7 @@ def test_signals_to_memwatch_go_to_the_child_alone(log: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGWINCH, signal.SIGALRM, signal.SIGRTMIN + 1, signal.SIGRTMAX])
 def test_every_signal_that_a_program_may_be_told_something_by_is_passed_on(log: Path, number: int) -> None:
     got: list[int] = []
-    with forward_signals(got.append):
+    with signal_handlers(FORWARDED_SIGNALS, got.append):
         os.kill(os.getpid(), number)
     assert got == [number]
 

@@ -6,7 +6,7 @@ import gc
 import os
 import resource
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
@@ -21,11 +21,10 @@ from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import WatchLoop
-from memwatch.app.watch_session import AfterExit, Lifecycle, WatchSession, sleep_in_slices
+from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
-from memwatch.core.events import Attached, Event, Exited
+from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
-from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
@@ -98,7 +97,6 @@ class TrainerWatch:
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._has_exited = False
-        self._after_exit = AfterExit()
 
     def __enter__(self) -> TrainerWatch:
         config, facts, pid = self._config, self._facts, self._facts.target.pid
@@ -185,16 +183,12 @@ class TrainerWatch:
                 with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
                     print(render_summary(self._engine.snapshot()), file=session.output, flush=True)
             self._stack.close()
-            if exited is not None and session.web is not None and self._after_exit.linger_seconds > 0.0:
-                sleeper.sleep_until_signal(self._after_exit.linger_seconds)
+            if exited is not None and session.web is not None and self._lifecycle.linger_seconds > 0.0:
+                sleeper.sleep_until_signal(self._lifecycle.linger_seconds)
         return exited
 
     def _should_stop(self) -> bool:
         return self._quit or self._lifecycle.should_stop()
-
-    def _on_exit(self, end: Snapshot) -> Sequence[Event]:
-        self._after_exit = self._lifecycle.on_exit(end)
-        return self._after_exit.events
 
     def _tracker_seconds(self) -> float:
         is_stopped = not self._has_exited or self._should_stop()
@@ -240,7 +234,7 @@ class TrainerWatch:
             sinks=sinks,
             recorder=self._store,
             waker=self._waker,
-            on_exit=self._on_exit,
+            on_exit=self._lifecycle.on_exit,
             interval=self._config.memory.interval_seconds,
         )
         return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from memwatch.config.settings import default_history
 from memwatch.errors import AttachError
 from memwatch.system import private_files
-from memwatch.system.clock import STOP_SIGNALS
+from memwatch.system.clock import STOP_SIGNALS, signal_handlers
 
 _NOT_FORWARDED = {
     *(signal.SIGKILL, signal.SIGSTOP),  # no process can handle them
@@ -50,7 +50,7 @@ class LaunchedTrainer:
         self.end_requested = False  # a terminating signal was forwarded: it is meant for the whole run
         descriptor = _create_log(log)
         try:
-            with _unignored_signals():
+            with _signals_not_ignored():
                 self._process = subprocess.Popen(
                     command,
                     stdout=descriptor,
@@ -80,17 +80,6 @@ class LaunchedTrainer:
     def wait(self) -> int:
         """Wait for its end; return the exit status, or minus the number of the signal that killed it."""
         return self._process.wait()
-
-
-@contextmanager
-def forward_signals(to: Callable[[int], object]) -> Iterator[None]:
-    """Pass memwatch's signals to `to`, also before and after the watch, which has handlers of its own."""
-    before = {number: signal.signal(number, lambda n, _: to(n)) for number in FORWARDED_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
@@ -164,21 +153,14 @@ def _create_log(log: Path) -> int:
         raise AttachError(f"cannot make {log}: {error.strerror}", hint) from error
 
 
-@contextmanager
-def _unignored_signals() -> Iterator[None]:
+def _signals_not_ignored() -> AbstractContextManager[None]:
     """Do not ignore SIGINT and SIGQUIT while a child is started, which would inherit that.
 
     `memwatch run &` in a script starts with SIGINT ignored; its trainer would never save a checkpoint on SIGINT.
     """
     numbers = (signal.SIGINT, signal.SIGQUIT)
     ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
+    return signal_handlers(ignored, lambda _: None)
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from memwatch.app.composition import TrainerWatch, check_extras, configured_presets, find_target
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.watch_loop import FailureTracker
-from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy, sleep_in_slices
+from memwatch.app.watch_session import Frontend, WatchSession, make_access_policy, sleep_in_slices
 from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.config.settings import Config
 from memwatch.core.engine import notices
@@ -40,6 +40,8 @@ def check_config(config: Config) -> Config:
 
 class Service:
     """Runs one watch after the other, and is the lifecycle of each of them."""
+
+    linger_seconds = 0.0  # the HTTP server stays open in any case
 
     def __init__(
         self,
@@ -100,8 +102,8 @@ class Service:
         else:
             self._stopped = True
 
-    def on_exit(self, end: Snapshot) -> AfterExit:
-        return AfterExit()  # no linger: the HTTP server goes on anyhow
+    def on_exit(self, end: Snapshot) -> Sequence[Event]:
+        return ()
 
     # --- one watch after the other ---
 

@@ -116,16 +116,10 @@ def exposure_warning(web: WebServer) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class AfterExit:
-    """What follows the trainer's exit."""
-
-    events: tuple[Event, ...] = ()  # fed to the engine while the outputs are still open
-    linger_seconds: float = 0.0  # the HTTP server still answers for this long, so that a late scrape sees the end
-
-
 class Lifecycle(Protocol):
     """Decides when a watch ends and what follows it. A single watch and one of several differ only here."""
+
+    linger_seconds: float  # the HTTP server still answers for so long after the exit, so that a late scrape sees it
 
     def should_stop(self) -> bool:
         """Whether the watch is to end although its trainer still runs."""
@@ -133,8 +127,8 @@ class Lifecycle(Protocol):
     def on_signal(self, number: int) -> None:
         """Called from a signal handler with each signal that memwatch gets."""
 
-    def on_exit(self, end: Snapshot) -> AfterExit:
-        """Called once, when the trainer has ended."""
+    def on_exit(self, end: Snapshot) -> Sequence[Event]:
+        """Called once, when the trainer has ended; return events that are fed while the outputs are still open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +180,7 @@ class StopOnSignal:
     """The lifecycle of a single watch: a signal ends it."""
 
     def __init__(self, linger_seconds: float) -> None:
-        self._stopped, self._linger_seconds = False, linger_seconds
+        self._stopped, self.linger_seconds = False, linger_seconds
 
     def should_stop(self) -> bool:
         return self._stopped
@@ -194,8 +188,8 @@ class StopOnSignal:
     def on_signal(self, number: int) -> None:
         self._stopped = True
 
-    def on_exit(self, end: Snapshot) -> AfterExit:
-        return AfterExit(linger_seconds=self._linger_seconds)
+    def on_exit(self, end: Snapshot) -> Sequence[Event]:
+        return ()
 
 
 class ForwardSignals(StopOnSignal):

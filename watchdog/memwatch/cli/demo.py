@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from memwatch.app.composition import TrainerWatch, check_extras
-from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer, forward_signals
+from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer
 from memwatch.app.watch_session import ForwardSignals, open_session
 from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
@@ -27,6 +27,7 @@ from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
 from memwatch.sources.target.target_facts import read_argv, read_started_target_facts
 from memwatch.system import package_data
+from memwatch.system.clock import signal_handlers
 
 LIMIT_BYTES = 512_000_000
 GENERATIONS = "20"  # unwatched, the leaking trainer dies in the 14th or 15th
@@ -99,7 +100,7 @@ def _watch(config: Config, folder: Path, name: str, options: Sequence[str], conf
     child = LaunchedTrainer(command, folder / f"{name}.log", ONE_THREAD, confinement.before_exec, folder)
     lifecycle = ForwardSignals(child.forward_signal, config.daemon.linger_seconds)
     try:
-        with forward_signals(child.forward_signal):
+        with signal_handlers(FORWARDED_SIGNALS, child.forward_signal):
             _await_command(child.pid, confinement)
             facts = read_started_target_facts(child.pid)
             with (

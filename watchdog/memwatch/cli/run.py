@@ -21,24 +21,23 @@ from memwatch.app.launched_trainer import (
     TERMINATING_SIGNALS,
     LaunchedTrainer,
     Passthrough,
-    forward_signals,
     new_run_log_path,
     say,
     shell_status,
 )
-from memwatch.app.watch_session import AfterExit, Frontend, WatchSession, make_access_policy
+from memwatch.app.watch_session import Frontend, WatchSession, make_access_policy
 from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line
-from memwatch.core.events import Cause, GaveUp, Notice, Restarting
+from memwatch.core.events import Cause, Event, GaveUp, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.target_facts import command_line, read_started_target_facts, require_own_proc
-from memwatch.system.clock import Sleeper, SystemClock
+from memwatch.system.clock import Sleeper, SystemClock, signal_handlers
 
 MAX_RESTARTS = 1_000_000
 
@@ -97,6 +96,7 @@ class _TrainerRun:
         announce: Callable[[int], None],
     ) -> None:
         self._session, self._config, self._clock = session, session.config, session.clock
+        self.linger_seconds = session.config.daemon.linger_seconds
         self._command, self._resume_command, self._max_restarts = tuple(command), resume_command, max_restarts
         self._announce = announce
         self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run
@@ -108,7 +108,7 @@ class _TrainerRun:
 
     def run_to_end(self) -> int:
         """Return the exit status of the last trainer."""
-        with forward_signals(self.on_signal):
+        with signal_handlers(FORWARDED_SIGNALS, self.on_signal):
             while True:
                 child = self._start()
                 self._watch(child)
@@ -158,7 +158,7 @@ class _TrainerRun:
             child.wait()
             passthrough.close()
 
-    def on_exit(self, end: Snapshot) -> AfterExit:
+    def on_exit(self, end: Snapshot) -> Sequence[Event]:
         """Decide whether to start another trainer, by all ends so far and this one."""
         decided: Restarting | GaveUp | None = None
         if self._resume_command is not None and self._child is not None and end.exited is not None:
@@ -168,8 +168,8 @@ class _TrainerRun:
             resume_command = command_line(self._resume_command)
             decided = restart_policy.decide_restart(self._max_restarts, self._ends, resume_command)
         self._restarting = decided if isinstance(decided, Restarting) else None
-        linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
-        return AfterExit(() if decided is None else (decided,), linger_seconds)
+        self.linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
+        return () if decided is None else (decided,)
 
     def _await_restart(self, child: LaunchedTrainer) -> None:
         """Wait until the next trainer is due; the outputs show the end of this one meanwhile."""

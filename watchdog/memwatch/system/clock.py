@@ -1,4 +1,4 @@
-"""The system's clock, an interruptible sleep, and a limit of CPU time for a user's regular expressions."""
+"""The system's clock, a sleep that signals end, and a limit of CPU time for a user's regular expressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -30,6 +31,17 @@ class SystemClock:
         self._origin += max(0.0, t - self.now())
 
 
+@contextmanager
+def signal_handlers(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
+    """Call `handle` with each of these signals that memwatch gets, until the block ends."""
+    before = {number: signal.signal(number, lambda number, _: handle(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Sleeper:
     """A sleep that ends early when a watched descriptor becomes readable or memwatch gets a signal.
 
@@ -45,20 +57,17 @@ class Sleeper:
         self._signal_poll.register(self._wake_read, select.POLLIN)
         for descriptor in (self._wake_read, *watched):
             self._poll.register(descriptor, select.POLLIN)
-        self._undo: list[Callable[[], object]] = []
+        self._stack = ExitStack()
 
     def __enter__(self) -> Sleeper:
         # A handler alone would not end poll(), which Python continues: the wake-up descriptor is polled as well.
         before = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._undo.append(lambda: signal.set_wakeup_fd(before))
-        for number in self._signals:
-            handler = signal.signal(number, self._handle)
-            self._undo.append(lambda number=number, handler=handler: signal.signal(number, handler))  # type: ignore[misc]
+        self._stack.callback(signal.set_wakeup_fd, before)
+        self._stack.enter_context(signal_handlers(self._signals, self._on_signal))
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._stack.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
@@ -75,9 +84,6 @@ class Sleeper:
         if any(descriptor == self._wake_read for descriptor, _ in ready):
             os.read(self._wake_read, 4096)
         return bool(ready)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self._on_signal(number)
 
 
 class CpuTimeExceededError(Exception):
