@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -92,8 +92,8 @@ class TrainerWatch:
         self._session, self._lifecycle, self._facts, self._child = session, lifecycle, facts, child
         self._config, self._clock, self._engine = session.config, session.clock, session.engine
         self.surviving_processes = frozenset[tuple[int, int]]()  # (PID, start) of processes that outlived the trainer
-        self._status = HeldFile(f"/proc/{facts.target.pid}/status", 8192)
         self._remarks: list[str | None] = []  # reported when the watch begins
+        self._sources: list[EventSource] = []
         self._keyboard: Keyboard | None = None
         self._quit = False  # a key asked for the end of the watch
         self._has_exited = False
@@ -106,32 +106,28 @@ class TrainerWatch:
             self._remarks.append(process_priority.raise_priority())
         with ExitStack() as stack:
             _allow_descriptors(stack)
-            self._signaller = PidfdSignaller(facts.target, is_same_process)
-            stack.callback(self._signaller.close)
-            stack.callback(self._status.close)
+            self._signaller = stack.enter_context(closing(PidfdSignaller(facts.target, is_same_process)))
+            self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
             self._readers = make_readers(config, facts, stack)
             log = self._choose_log()
-            self._waker = CgroupWaker(self._readers.cgroup.level_directories)
-            stack.callback(self._waker.close)
-            self._checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
-            stack.callback(self._checkpoints.close)
-            log_sources = []
+            self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
+            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+            self._checkpoints = stack.enter_context(closing(checkpoints))
+            log_source: LogSource | None = None
             if log is not None:
-                log_sources.append(LogSource(log, configured_presets(config), catch_up=self._child is None))
-                stack.callback(log_sources[0].close)
+                log_source = LogSource(log, configured_presets(config), catch_up=self._child is None)
+                self._sources.append(stack.enter_context(closing(log_source)))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,
                 tree_parents=self._readers.tree.parent_pids,
                 cgroup=self._readers.cgroup,
                 kmsg=self._open_kernel_log(stack),
-                checkpoints=self._checkpoints,
+                checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
-                log_end=log_sources[0].read_last_text if log_sources else str,
+                log_end=log_source.read_last_text if log_source is not None else str,
             )
-            self._examinations = ExaminationLauncher(facts.target)
-            stack.callback(self._examinations.close)
-            self._sources: list[EventSource] = [*log_sources, self._checkpoints, self._examinations]
-            self._sources += self._session.sources
+            self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
+            self._sources += [checkpoints, self._examinations, *self._session.sources]
             self._add_remarks()
             self._store, attached = self._open_history(log, stack)
             environ = facts.environ or {}
@@ -139,8 +135,7 @@ class TrainerWatch:
             self._attached = replace(attached, run=run)
             self._hook = make_hook(config, environ, run, self._clock.now)
             if self._hook is not None:
-                stack.callback(self._hook.close)
-                self._sources.append(self._hook)
+                self._sources.append(stack.enter_context(closing(self._hook)))
             self._stack = stack.pop_all()
         return self
 
@@ -196,8 +191,7 @@ class TrainerWatch:
 
     def _assemble(self) -> tuple[WatchLoop, Attached]:
         stack, frontend = self._stack, self._session.frontend
-        snapshotter = ProcessSnapshotLauncher(self._facts.target.pid)
-        stack.callback(snapshotter.close)
+        snapshotter = stack.enter_context(closing(ProcessSnapshotLauncher(self._facts.target.pid)))
         sinks: list[Sink] = [self._trainer]
         if frontend is not None:
             self._remarks += frontend.pop_remarks()
@@ -304,12 +298,10 @@ class TrainerWatch:
     def _open_kernel_log(self, stack: ExitStack) -> KmsgReader | None:
         try:
             require_kernel_pid_namespace()
-            kmsg = KmsgReader()
+            return stack.enter_context(closing(KmsgReader()))
         except SourceError as error:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
             return None
-        stack.callback(kmsg.close)
-        return kmsg
 
     def _open_history(self, log: Path | None, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
         """Open the store; return it with the event that begins this watch and names the run."""

@@ -103,18 +103,17 @@ class Passthrough:
         self._log, self._output = log, output
         self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._copy, name="passthrough", daemon=True)
-        self._has_thread = True
+        self._thread: threading.Thread | None = threading.Thread(target=self._copy, name="passthrough", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:  # the limit of the pids cgroup or of the user's processes is reached
-            self._has_thread = False
+            self._thread = None
             say(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
 
     def close(self) -> None:
         """Copy the rest and stop."""
         self._ended.set()
-        if self._has_thread:
+        if self._thread is not None:
             self._thread.join()
         else:
             self._copy()
