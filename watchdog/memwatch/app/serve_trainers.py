@@ -68,7 +68,7 @@ class Service:
         with Sleeper((), STOP_SIGNALS, self.on_signal):  # signals between two watches are handled, too
             if self._config.target.pidfile is None:
                 preload_search()  # its CPU time would make the pause after the first search long: MAX_SEARCH_CPU_SHARE
-            self._report_frontend_remarks()
+            self._note(*self._frontend.pop_remarks())
             self._systemd.ready()
             while not self._stopped:
                 self._adopt_config()
@@ -121,7 +121,7 @@ class Service:
                         events = list(self._not_found(error))
                     search_seconds = (_cpu_seconds() - before) / MAX_SEARCH_CPU_SHARE
                     due_t = self._clock.now() + max(self._config.daemon.wait_seconds, search_seconds)
-                self._feed([*self._config_health(), *events])
+                self._feed([*self._failures.poll(self._clock.now(), (self._live,)), *events])
                 sleep_in_slices(
                     sleeper.sleep,
                     min(due_t - self._clock.now(), FILE_CHECK_SECONDS),
@@ -161,14 +161,6 @@ class Service:
         else:
             self._surviving_processes = watch.surviving_processes
 
-    def _config_health(self) -> Iterable[Event]:
-        now, live = self._clock.now(), self._live
-        try:
-            live.poll(now)
-        except SourceError as error:
-            return self._failures.update(now, live.name, str(error))
-        return self._failures.update(now, live.name, None)
-
     def _feed(self, events: Iterable[Event]) -> None:
         """Feed the engine and publish its notices, as a watch would."""
         self._publish([notice for event in events for notice in self._engine.feed(event) if isinstance(notice, Notice)])
@@ -180,14 +172,9 @@ class Service:
             for sink in sinks:
                 sink.publish(self._engine.snapshot(), new)
 
-    def _report_frontend_remarks(self) -> None:
-        for remark in self._frontend.pop_remarks():
-            self._note(remark)
-
-    def _note(self, remark: str) -> None:
-        self._publish([notices.note(self._clock.now(), remark)])
-
-    # --- another configuration ---
+    def _note(self, *remarks: str) -> None:
+        for remark in remarks:
+            self._publish([notices.note(self._clock.now(), remark)])
 
     def _adopt_config(self) -> None:
         live, pending = self._live, self._live.pending
@@ -200,8 +187,7 @@ class Service:
         else:
             live.apply_pending()
             self._config = live.config
-            self._note("the configuration was read again, and is in force")
-            self._report_frontend_remarks()
+            self._note("the configuration was read again, and is in force", *self._frontend.pop_remarks())
         self._systemd.ready()
 
 

@@ -61,6 +61,16 @@ class FailureTracker:
             self._failing[source] = reason
         yield SourceChanged(now, source, reason is None, reason or "")
 
+    def poll(self, now: float, sources: Iterable[EventSource]) -> Iterable[Event]:
+        """Yield the new events of each source, and whether it began to fail or recovered."""
+        for source in sources:
+            try:
+                yield from source.poll(now)
+            except MemwatchError as error:
+                yield from self.update(now, source.name, str(error))
+            else:
+                yield from self.update(now, source.name, None)
+
 
 @dataclass(slots=True)
 class _Iteration:
@@ -131,7 +141,7 @@ class WatchLoop:
                 self.sample_memory()
             self._renew_wake_thresholds(woken)
             woken = sleep(min(self._sample_within, self._tick_t - self._clock.now()))
-            if woken and (pressed := list(self._poll(self._clock.now(), self._keys))):
+            if woken and (pressed := list(self._failures.poll(self._clock.now(), self._keys))):
                 self._process_events(pressed)
         self._close()
         return None
@@ -148,12 +158,12 @@ class WatchLoop:
         """Poll every source, sample memory, publish."""
         now = self._clock.now()
         self._tick_t = now + self._interval
-        self._process_events([*self._poll_armed(now), *self._poll(now, self._sources), *self._sampled(now)])
+        self._process_events([*self._poll_armed(now), *self._failures.poll(now, self._sources), *self._sampled(now)])
 
     def sample_memory(self) -> None:
         """Sample memory between two ticks; poll the sources only while a decision is near; publish only notices."""
         now = self._clock.now()
-        polled = self._poll(now, self._sources) if self._engine.is_deciding else ()
+        polled = self._failures.poll(now, self._sources) if self._engine.is_deciding else ()
         notices = self._feed_all([*polled, *self._sampled(now)])
         if notices:
             self._publish(notices)
@@ -183,7 +193,7 @@ class WatchLoop:
         """Read what the trainer wrote last, then explain its end."""
         now, empty_reads = self._clock.now(), 0
         for _ in range(MAX_FINAL_READS):
-            events = list(self._poll(now + empty_reads * NEW_FILE_CHECK_SECONDS, self._sources))
+            events = list(self._failures.poll(now + empty_reads * NEW_FILE_CHECK_SECONDS, self._sources))
             self._process_events(events)
             empty_reads = 0 if events else empty_reads + 1
             if empty_reads >= FINAL_EMPTY_READS:
@@ -197,15 +207,6 @@ class WatchLoop:
         self._close()
         assert isinstance(exited, Exited)  # noqa: S101 - collect_exit_events says so, its type cannot
         return exited
-
-    def _poll(self, now: float, sources: Iterable[EventSource]) -> Iterable[Event]:
-        for source in sources:
-            try:
-                yield from source.poll(now)
-            except MemwatchError as error:
-                yield from self._failures.update(now, source.name, str(error))
-            else:
-                yield from self._failures.update(now, source.name, None)
 
     def _sampled(self, now: float) -> Iterable[Event]:
         try:
