@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from memwatch.core.measurements import Target
@@ -138,21 +139,18 @@ class PidfdSignaller:
         self._is_same = is_same
         self._exit: ExitStatus | None = None
         self._ended = select.poll()  # select() fails on descriptors past 1023
-        self._fd: int | None = self._open(pidfd_open or open_pidfd)
-        if self._fd is not None:
+        self._fd: int | None = None
+        try:
+            self._fd = (pidfd_open or open_pidfd)(target.pid)
+        except ProcessLookupError as error:
+            raise NoTrainerError(f"no process {target.pid}", "It may have ended.") from error
+        except OSError as error:
+            self.problem = f"no pidfd of process {target.pid}: {error.strerror}"
+        else:
             self._ended.register(self._fd, select.POLLIN)
         if not is_same(target):
             self.close()
             raise NoTrainerError(f"process {target.pid} has ended, or is another one by now", "Name it anew.")
-
-    def _open(self, pidfd_open: Callable[[int], int]) -> int | None:
-        try:
-            return pidfd_open(self.target.pid)
-        except ProcessLookupError as error:
-            raise NoTrainerError(f"no process {self.target.pid}", "It may have ended.") from error
-        except OSError as error:
-            self.problem = f"no pidfd of process {self.target.pid}: {error.strerror}"
-            return None
 
     def send_signal(self, signal_name: str) -> None:
         """Signal the trainer's process alone. TargetGoneError when it ended (a zombie too), SourceError if refused."""
@@ -204,33 +202,21 @@ class PidfdSignaller:
             return True
         return _has(masks.get(b"SigPnd", 0) | masks.get(b"ShdPnd", 0), signal.SIGKILL)
 
-    def exit_status(self, root: str = "/proc") -> ExitStatus | None:
+    def exit_status(self) -> ExitStatus | None:
         """Return its exit status although memwatch is not its parent; None while it runs and where it is unknown.
 
         Before it is reaped /proc/PID/stat has the status, afterwards the pidfd (Linux >= 6.15). Between the
         two, and for good on older kernels, it is None: call again a moment later.
         """
         if self._exit is None and self._fd is not None and self.gone():
-            status = self._reaped_status()
+            status = _reaped_wait_status(self._fd)
             if status is None:
-                status = self._zombie_status(root)
+                status = self._zombie_wait_status()
             self._exit = ExitStatus.from_wait_status(status) if status is not None else None
         return self._exit
 
-    def _reaped_status(self) -> int | None:
-        if self._fd is None:
-            return None
-        buffer = bytearray(_INFO.size)
-        struct.pack_into("=Q", buffer, 0, _PIDFD_INFO_EXIT)
-        try:
-            fcntl.ioctl(self._fd, _PIDFD_GET_INFO, buffer)
-        except OSError:
-            return None  # an older kernel, or one without the answer
-        mask, *_, wait_status = _INFO.unpack(buffer)
-        return int(wait_status) if mask & _PIDFD_INFO_EXIT else None
-
-    def _zombie_status(self, root: str) -> int | None:
-        found = self._read_stat(root)
+    def _zombie_wait_status(self) -> int | None:
+        found = self._read_stat()
         if found is None or found.state != "Z":
             return None
         if found.wait_status:
@@ -238,12 +224,12 @@ class PidfdSignaller:
         # Without permission to trace the process the kernel reports 0, whatever the status is. Root may lack the
         # permission, too. This link is readable under the same condition.
         try:
-            os.readlink(f"{root}/{self.target.pid}/ns/user")  # noqa: PTH115
+            os.readlink(f"/proc/{self.target.pid}/ns/user")  # noqa: PTH115
         except OSError:
             return None
         return found.wait_status
 
-    def _read_stat(self, root: str) -> ProcStat | None:
+    def _read_stat(self, root: str = "/proc") -> ProcStat | None:
         """Return the trainer's /proc/PID/stat; None when it is unreadable or the PID is another process's by now."""
         try:
             with open(f"{root}/{self.target.pid}/stat", "rb") as file:
@@ -274,25 +260,31 @@ class RanksSignaller:
 
     def send_signal(self, signal_name: str) -> None:
         """Signal every rank that runs now; TargetGoneError if there is none, SourceError if one refused."""
-        sent, refused = 0, None
+        sent, refused = False, None
         for rank in self._ranks():
             try:
-                signaller = PidfdSignaller(rank, self._is_same)
-            except AttachError:
-                continue  # ended meanwhile
-            try:
-                signaller.send_signal(signal_name)
-                sent += 1
-            except TargetGoneError:
-                continue
+                with closing(PidfdSignaller(rank, self._is_same)) as signaller:
+                    signaller.send_signal(signal_name)
+                sent = True
+            except (AttachError, TargetGoneError):
+                continue  # it ended meanwhile
             except SourceError as error:
                 refused = error
-            finally:
-                signaller.close()
         if refused is not None:
             raise refused
         if not sent:
             raise TargetGoneError("torchrun has no rank process")
+
+
+def _reaped_wait_status(pidfd: int) -> int | None:
+    buffer = bytearray(_INFO.size)
+    struct.pack_into("=Q", buffer, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, buffer)
+    except OSError:  # the kernel is too old
+        return None
+    mask, *_, wait_status = _INFO.unpack(buffer)
+    return int(wait_status) if mask & _PIDFD_INFO_EXIT else None
 
 
 def open_pidfd(pid: int) -> int:

@@ -82,14 +82,14 @@ class LaunchedTrainer:
         return self._process.wait()
 
 
-def new_run_log_path(environ: Mapping[str, str], now: Callable[[], time.struct_time] = time.localtime) -> Path:
+def new_run_log_path(environ: Mapping[str, str]) -> Path:
     """Return a new path for the output of a started trainer, and delete the oldest of the earlier files."""
     folder = default_history(environ).parent / "runs"
     earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
     for path in earlier[: max(0, len(earlier) - MAX_RUN_LOGS + 1)]:
         path.unlink(missing_ok=True)
     return (
-        folder / f"{time.strftime('%Y%m%d-%H%M%S', now())}-{os.urandom(3).hex()}.log"
+        folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}.log"
     )  # a PID does not distinguish: in a container it is often 2
 
 
