@@ -99,11 +99,11 @@ def run_with_cpu_limit(cpu_seconds: float, work: Callable[[], _T]) -> _T:
     """
     under_way = True
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
+    def interrupt_work(_number: int, _frame: FrameType | None) -> None:
         if under_way:
             raise CpuTimeExceededError
 
-    before = signal.signal(signal.SIGVTALRM, ring)
+    before = signal.signal(signal.SIGVTALRM, interrupt_work)
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, cpu_seconds)
         try:
@@ -111,5 +111,5 @@ def run_with_cpu_limit(cpu_seconds: float, work: Callable[[], _T]) -> _T:
         finally:
             under_way = False
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)  # it rings no more, so the handler before may come back
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)  # stop the timer before the earlier handler is restored
         signal.signal(signal.SIGVTALRM, before)
