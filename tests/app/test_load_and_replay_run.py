@@ -1,4 +1,4 @@
-"""A run of the history judged again: told as it was, and what is not is found."""
+"""A run of the history: loaded, its state at the end is as it was; judged again, its notices are as they were."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from pathlib import Path
 import pytest
 
 from memwatch.app.engine_settings import EngineSettings
-from memwatch.app.load_and_replay_run import RejudgedWatch, rejudge
+from memwatch.app.load_and_replay_run import REPLAY_INTERVAL_SECONDS, RejudgedWatch, load_run, rejudge
 from memwatch.cli.main import main
+from memwatch.config.settings import Config
 from memwatch.core.decision.policy import Policy
+from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Attached, Event, Interrupt, Notice, Sampled, Signalled
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
-from support.recorded import GB, Recording
+from memwatch.outputs.terminal.command_progress import ProgressBar
+from support.recorded import GB, Recording, record
 
 SETTINGS = EngineSettings(Policy(), DiagnosisPolicy(), ("growth < 5GB/generation",))
 LEAK = Recording(generations=12, samples=60, limit=100 * GB, killed_in=9.5)
@@ -54,6 +57,46 @@ def again(path: Path) -> list[RejudgedWatch]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
+
+
+# --- loaded ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_what_is_known_at_the_end_is_what_was_known_then(tmp_path: Path, gpus: int) -> None:
+    recording = Recording(killed_in=13.4, limit=160 * GB, gpus=gpus, samples=400)
+    config = Config()
+    live = Engine(config.policy, diagnosis=config.diagnosis_policy)
+    for event in recording.events():
+        live.feed(event)
+    record(tmp_path / "h.db", recording)
+    [run] = stored_runs.stored_runs(tmp_path / "h.db")
+    found, then = (
+        load_run(tmp_path / "h.db", run, config, ProgressBar("reading")).end,
+        live.snapshot(),
+    )
+    assert run.was_examined and then.diagnosis is not None and then.diagnosis.findings
+    assert found.diagnosis == then.diagnosis
+    for one, other in zip(found.resources, then.resources, strict=True):
+        assert (one.generations, one.peak_bytes, one.timeline) == (other.generations, other.peak_bytes, other.timeline)
+    assert found.sentence == then.sentence
+
+
+def test_a_run_that_was_not_examined_is_recalled_in_stretches(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    record(path, Recording(generations=4, samples=2000, examined=False))
+    [run] = stored_runs.stored_runs(path)
+    assert not run.was_examined
+    engine, fed = Engine(Config().policy, diagnosis=NO_DIAGNOSIS), 0
+    for told in stored_runs.event_batches(path, run):
+        for event in engine.events_to_feed(told, REPLAY_INTERVAL_SECONDS):
+            engine.feed(event)
+            fed += 1
+    assert fed < 500
+    assert load_run(path, run, Config(), ProgressBar("x")).end.resources == engine.snapshot().resources
+
+
+# --- judged again ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
