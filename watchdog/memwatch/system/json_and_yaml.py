@@ -32,8 +32,8 @@ _TYPE_HINTS = {
     "str": "write a text, in quotes",
 }
 _TEXT = "tag:yaml.org,2002:str"
-_COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
-_SCALARS = {f"tag:yaml.org,2002:{kind}": kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
+_COLLECTION_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq")}
+_SCALAR_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 
 
 class SerializationError(ValueError):
@@ -214,7 +214,7 @@ class _Composer:
         if id(node) in self._seen:
             raise self._refuse(node, f"{path}: an alias (*name) is not accepted", "write the value out")
         self._seen.add(id(node))
-        if node.id != "scalar" and node.tag not in _COLLECTIONS:
+        if node.tag not in (_SCALAR_TAGS if node.id == "scalar" else _COLLECTION_TAGS):
             raise self._refuse(node, f"{path}: the tag {node.tag} is not accepted", "write plain values")
         if node.id == "mapping":
             return self._mapping(node, path)
@@ -237,10 +237,7 @@ class _Composer:
         return found
 
     def _scalar(self, node: Any, path: str) -> Any:
-        kind = _SCALARS.get(node.tag)
-        if kind is None:
-            raise self._refuse(node, f"{path}: the tag {node.tag} is not accepted", "write plain values")
-        if kind in ("str", "timestamp") or ":" in node.value:  # YAML 1.1 reads 1:30 as 90
+        if node.tag.endswith((":str", ":timestamp")) or ":" in node.value:  # YAML 1.1 reads 1:30 as 90
             return node.value
         try:
             return self._loader.construct_object(node)
