@@ -409,7 +409,7 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
             deadline_s=max(GPU_DEADLINE_SECONDS, gpu_patience_seconds),
         )
     cgroup = CgroupReader(pid, tree_pids=lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()))
-    gpus_expected = config.gpu.enabled is True  # else it is "auto"
+    gpus_expected = config.gpu.enabled is True  # not "auto"
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=gpus_expected)
     stack.callback(sampler.close)
     return Readers(tree, cgroup, gpus, sampler)
