@@ -30,7 +30,7 @@ class Sampler:
         *,
         gpus_expected: bool = False,
     ) -> None:
-        """`gpus` returns the same tuple again while it has no newer reading; None when GPUs are not read.
+        """`gpus`, None when GPUs are not read, returns the same tuple again while it has no newer reading.
 
         With `gpus_expected` a missing GPU driver is a failure, not a normal state.
         """

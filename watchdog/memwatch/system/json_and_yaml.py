@@ -153,9 +153,9 @@ def read_yaml(text: str | bytes, source: str) -> YamlDocument:
             f"{source}: {len(text)} bytes, more than the {MAX_YAML_BYTES} that are read", "split the file"
         )
     try:
-        kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        _refuse_depth(source, yaml.parse(text, kind))
-        loader = kind(text)
+        loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _refuse_depth(source, yaml.parse(text, loader_type))
+        loader = loader_type(text)
         try:
             composer = _Composer(source, loader)
             node = loader.get_single_node()
@@ -172,10 +172,12 @@ def read_yaml(text: str | bytes, source: str) -> YamlDocument:
 
 def _refuse_depth(source: str, events: Iterable[Any]) -> None:
     """Refuse deep nesting before libyaml composes: it does so by recursion and crashes on a hundred thousand `[`."""
+    import yaml
+
     depth = 0
     for event in events:
-        depth += hasattr(event, "implicit") and hasattr(event, "flow_style")
-        depth -= type(event).__name__ in ("SequenceEndEvent", "MappingEndEvent")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             problem = f"not YAML: nested deeper than {_MAX_DEPTH} levels"
             raise ConfigError(f"{source}:{event.start_mark.line + 1}: {problem}", "flatten it")
