@@ -22,11 +22,8 @@ class ExaminationRequest:
     """The request to an `examination_worker`."""
 
     target: Target
-    types: tuple[str, ...]  # whose holders are reported
-    paths: tuple[str, ...]  # attributes whose size is reported
-    memory_bytes: int  # that the examination may use
+    asked: Diagnose
     uptime: float  # of the machine in seconds, at the time of the request
-    record_seconds: float = 0.0  # for how long memory growth is recorded; 0: the heap is examined instead
 
 
 class ExaminationLauncher:
@@ -43,14 +40,7 @@ class ExaminationLauncher:
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._running:
             return
-        request = ExaminationRequest(
-            self._target,
-            asked.types,
-            asked.paths,
-            asked.memory_bytes,
-            time.clock_gettime(time.CLOCK_BOOTTIME),
-            asked.record_seconds,
-        )
+        request = ExaminationRequest(self._target, asked, time.clock_gettime(time.CLOCK_BOOTTIME))
         recorded_t = asked.t + asked.record_seconds
         self._running[is_recording] = (
             asked,

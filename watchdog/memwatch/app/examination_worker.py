@@ -64,9 +64,9 @@ def serve() -> None:
 
 
 def _answer(request: ExaminationRequest) -> Examination:
-    _limit_memory(request.memory_bytes)
+    _limit_memory(request.asked.memory_bytes)
     try:
-        found = _record_growth(request) if request.record_seconds else _examine_heap(request)
+        found = _record_growth(request) if request.asked.record_seconds else _examine_heap(request)
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
     return replace(found, cpu_seconds=round(time.process_time(), 3))
@@ -74,12 +74,12 @@ def _answer(request: ExaminationRequest) -> Examination:
 
 def _examine_heap(request: ExaminationRequest) -> Examination:
     pid, paths = request.target.pid, []
-    for path in request.paths:
+    for path in request.asked.paths:
         with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
             paths.append(parse_attribute_path(path))
     options = CensusOptions(
         bytes=True,
-        traced_types=request.types,
+        traced_types=request.asked.types,
         trace_most_frequent=DEFAULT_TRACED_TYPES,
         attribute_paths=tuple(paths),
         containers=True,
@@ -103,7 +103,7 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
 def _record_growth(request: ExaminationRequest) -> Examination:
     if not is_same_process(request.target):
         return Examination(profile_reason="the trainer has ended")
-    seconds = request.record_seconds
+    seconds = request.asked.record_seconds
     try:
         found = record_profile(request.target.pid, seconds, MAX_RECORDING_CPU_SHARE * seconds)
     except SourceError as error:
