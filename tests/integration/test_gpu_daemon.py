@@ -35,7 +35,7 @@ from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.procfs import HostReader
 from memwatch.sources.target.target_facts import identify, is_same_process
-from memwatch.system.clock import Sleeper, SystemClock
+from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 from support.driven import WITH_DRIVER, Driven, missing
 from support.fakenvml import GIB, World, library_folder
 from support.freezer import frozen
@@ -310,7 +310,7 @@ def test_nvml_is_asked_a_moment_before_the_look_which_takes_the_answer(bench: Be
     bench.world.process("0", bench.process.pid, GIB)
     trace, clock = str(bench.world.file), SystemClock()
     reader = GpuReader(lambda: frozenset({bench.process.pid}), {}, driver_traces=[trace])
-    with Sleeper((), (), lambda _: None) as sleeper:
+    with Sleeper((), STOP_SIGNALS, lambda _: None) as sleeper:
         sleep = lambda: sleep_requesting_gpus(sleeper, reader, clock, 0.4)  # noqa: E731
         assert reader.read_memory(clock.now()) == ()
         until(lambda: reader.read_memory(clock.now()) != ())
