@@ -60,7 +60,7 @@ class PeakRate:
         return self._fastest * math.exp((self._fastest_t - t) / self._fade_seconds)
 
     def _add_one(self, t: float, now: float) -> None:
-        """Do as _add_piece in a third of the time (measured): of steady growth, a live watch adds each sample by itself."""
+        """Do as _add_piece, in a third of the time: of steady growth, a live watch adds each sample by itself."""
         times, used = [*self._times, t], [*self._used, now]
         if self._times:
             self._interval = _averaged(self._interval, t - times[-2])
