@@ -131,9 +131,10 @@ def print_screen(stream: TextIO, snapshot: Snapshot) -> None:
     ]
     for line in lines:
         line.rstrip()
-    while not lines[-1].plain:
+    while lines and not lines[-1].plain:
         lines.pop()
-    console.print(*lines, sep="\n", soft_wrap=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
 class _Tty:
