@@ -204,9 +204,7 @@ class TrainerWatch:
             self._sources.append(snapshotter)
         signaller: Signaller = self._signaller
         if self._signals_ranks:
-            signaller = RanksSignaller(
-                lambda: read_torchrun_ranks(self._facts.target), is_same_process
-            )
+            signaller = RanksSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
         loop = WatchLoop(
             clock=self._clock,
             engine=self._engine,
