@@ -18,7 +18,7 @@ from memwatch.errors import SourceError, TargetGoneError
 DEFAULT_RECORD_SECONDS = 30.0  # A generation of many trainers is shorter (chosen).
 PAUSE_SECONDS = 2e-4  # Pause between two samples while memory does not change; a sample takes 3 us (measured).
 RESTLESS_SECONDS = 3e-4  # After a change, memory is sampled without a pause for this long (chosen).
-PROMPT_POLL_SECONDS = 1e-3  # A rise since a sample longer ago may be of code that has ended (chosen) ...
+PROMPT_POLL_SECONDS = 1e-3  # A stack read longer after the sample before a rise may be of other code (chosen) ...
 MIN_PROMPT_SHARE = 0.1  # ... and is left out if at least this share of the growth was sampled faster (chosen).
 THREADS_SECONDS = 1.0  # The list of threads is read again after this long (chosen).
 MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on descriptors.
@@ -27,7 +27,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STAT_BYTES = 512  # of /proc/PID/task/TID/stat
 _MINFLT = 7  # its field behind the name with the minor faults: pages that the thread was given so far
 
-# The source of a rise: a stack, and whether the sample before was at most PROMPT_POLL_SECONDS ago.
+# The source of a rise: a stack, and whether it was read within PROMPT_POLL_SECONDS of the sample before.
 _Source = tuple[RawStack, bool]
 
 
@@ -61,7 +61,8 @@ class _Recording:
                 now, before = time.perf_counter(), used
                 used = self._resident()
                 if used != before:
-                    self._attribution.add_change(used - before, (self._stack(), now - sampled_t < PROMPT_POLL_SECONDS))
+                    stack, stack_t = self._stack()
+                    self._attribution.add_change(used - before, (stack, stack_t - sampled_t < PROMPT_POLL_SECONDS))
                     changed_t = now
                 sampled_t = now
                 if now - changed_t > RESTLESS_SECONDS:
@@ -88,11 +89,12 @@ class _Recording:
                 return pages * _PAGE_BYTES
         raise TargetGoneError("the process has ended")
 
-    def _stack(self) -> RawStack:
-        """Return the stack that runs now; its lines are read at once, because its code may be freed later."""
+    def _stack(self) -> tuple[RawStack, float]:
+        """Return the stack that runs now, and when it was read; its lines are read at once: its code may be freed."""
         stack = self._frames.stack(thread) if (thread := self._threads.allocating()) is not None else ()
+        stack_t = time.perf_counter()
         self._frames.resolve_stack(stack)
-        return stack
+        return stack, stack_t
 
 
 class LifoAttribution:

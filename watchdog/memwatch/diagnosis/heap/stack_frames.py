@@ -221,10 +221,12 @@ class Frames:
         """
         found: dict[int, str] = {}
         for thread in self.threads():
-            with suppress(SourceError):
-                for frame, raw in self._frames(thread):
-                    if len(found) < _MAX_VARIABLES:
-                        found |= self._variables(frame, self._code_location(raw)[0])
+            for _ in range(_TRIES):
+                with suppress(SourceError):  # A frame has ended meanwhile: those of its callers are still to be read.
+                    for frame, raw in self._frames(thread):
+                        if len(found) < _MAX_VARIABLES:
+                            found |= self._variables(frame, self._code_location(raw)[0])
+                    break
         return found
 
     def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:
