@@ -558,7 +558,7 @@ def test_a_checkpoint_that_begins_between_two_ticks_is_not_cut_short() -> None:
     bench.each = leak
     bench.run(70)
     assert bench.signaller.sent == []
-    assert bench.sink.named("held")
+    assert bench.sink.named("deferred")
     bench.source.queue = [CheckpointSeen(70.0, "saved", "log: saved")]
     bench.run(75)
     assert bench.signaller.sent == ["SIGINT"]

@@ -71,8 +71,8 @@ def test_all_that_is_wrong_is_told_of_each_file(capsys: pytest.CaptureFixture[st
     ("text", "told"),
     [
         ("log: {markers: nonsuch}", "log.markers: no preset is called 'nonsuch'"),
-        ("log: {extra: [/nowhere.yaml]}", "/nowhere.yaml: "),
-        ("log: {extra: [{rules: 5}]}", "log.extra[0]"),
+        ("log: {presets: [/nowhere.yaml]}", "/nowhere.yaml: "),
+        ("log: {presets: [{rules: 5}]}", "log.presets[0]"),
         ("web_config: /nowhere.yml", "/nowhere.yml: No such file"),
         ("notify: {file: /nowhere}", "not"),  # installed, or readable
     ],
@@ -135,7 +135,7 @@ def test_no_password_is_shown(capsys: pytest.CaptureFixture[str], file: Path, fo
             "target": {"match": match} if match else {},
             "checkpoint": {"globs": globs},
             "memory": {"limit": limit, "interval_seconds": interval},
-            "log": {"extra": [{"name": glob, "rules": [1, None, 2.5, True]} for glob in globs]},
+            "log": {"presets": [{"name": glob, "rules": [1, None, 2.5, True]} for glob in globs]},
         },
         st.from_regex(r"[\w \n\t:#'\",\[\]~*&!|>%@-]{0,12}").filter(lambda text: text.count("[") == 0),
         st.lists(st.text(min_size=1, max_size=8), max_size=3),

@@ -52,7 +52,7 @@ def refusals(text: str = "", environ: dict[str, str] | None = None, **flags: obj
         ("MEMWATCH_LISTEN", "0.0.0.0:9877", "listen", "0.0.0.0:9877"),
         ("MEMWATCH_LISTEN", "none", "listen", "none"),
         ("MEMWATCH_TRACK", "[Trainer.buffer]", "track", ("Trainer.buffer",)),
-        ("MEMWATCH_LOG__EXTRA", "[{name: ours, rules: []}]", "log.extra", ({"name": "ours", "rules": []},)),
+        ("MEMWATCH_LOG__PRESETS", "[{name: ours, rules: []}]", "log.presets", ({"name": "ours", "rules": []},)),
         ("MEMWATCH_DRY_RUN", "true", "dry_run", True),
         ("MEMWATCH_PROFILE", "observe", "profile", "observe"),
     ],
@@ -65,11 +65,11 @@ def test_a_variable_sets_its_key(name: str, text: str, key: str, value: object) 
 
 
 def test_the_order_is_profile_file_environment_flags() -> None:
-    text = "profile: aggressive\npolicy: {second_look_seconds: 3}\nmemory: {interval_seconds: 2, limit: 1GB}\n"
+    text = "profile: aggressive\npolicy: {confirmation_seconds: 3}\nmemory: {interval_seconds: 2, limit: 1GB}\n"
     environ = {"MEMWATCH_MEMORY__INTERVAL_SECONDS": "3", "MEMWATCH_MEMORY__LIMIT": "2GB"}
     made = load_config(NAME, text, {"limit": "3GB"}, environ)
     assert made.policy.confidence == 0.9999
-    assert (made.policy.second_look_seconds, made.memory.interval_seconds, made.memory.limit) == (3.0, 3.0, "3GB")
+    assert (made.policy.confirmation_seconds, made.memory.interval_seconds, made.memory.limit) == (3.0, 3.0, "3GB")
     assert load_config(NAME, text, {"profile": "default"}).policy.confidence == Config().policy.confidence
 
 
@@ -214,7 +214,7 @@ def test_observe_never_signals_and_aggressive_acts() -> None:
     assert load_config(flags={"profile": "observe"}).policy.act is False
     usual, aggressive = Config().policy, load_config(flags={"profile": "aggressive"}).policy
     assert aggressive.act
-    assert aggressive.confidence > usual.confidence and aggressive.second_look_seconds < usual.second_look_seconds
+    assert aggressive.confidence > usual.confidence and aggressive.confirmation_seconds < usual.confirmation_seconds
 
 
 # --- origins --------------------------------------------------------------------------------------------------------

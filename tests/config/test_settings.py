@@ -119,7 +119,11 @@ def test_an_empty_section_is_no_section() -> None:
             "run_id",
         ),
         ("actions: {hook: [sh, 'a{']}", "actions.hook[1] is 'a{': a single brace", "{{ and }}"),
-        ("actions: {signal: false}", "actions.signal is false: there is no hook", "policy.act"),
+        (
+            "actions: {hook_replaces_signal: true}",
+            "actions.hook_replaces_signal is true: there is no hook",
+            "policy.act",
+        ),
         ("actions: {environment: [HOME=/root]}", "actions.environment[0] is 'HOME=/root'", "names alone"),
         ("run: {id: ''}", "run.id is '': empty", "leave the key out"),
         ("run: {rank: -1}", "run.rank is -1: out of range", "0 to"),
@@ -138,7 +142,7 @@ def test_an_empty_section_is_no_section() -> None:
         ("listen: 127.0.0.1:65536", "listen is '127.0.0.1:65536'", "65535"),
         ("listen: '::1:9877'", "listen is '::1:9877'", "[::1]:9877"),
         ("listen: [::1]:9877", "m.yaml:1: not YAML", "quote"),
-        ("log: {extra: [3]}", "log.extra[0] is 3", "write"),
+        ("log: {presets: [3]}", "log.presets[0] is 3", "write"),
         ("track: [Trainer]", "track[0] is 'Trainer': not the path of an attribute", "Trainer.replay_buffer"),
         ("expectations: [growth is 5]", "expectations[0] is 'growth is 5': not understood", "growth < 5GB/generation"),
         ("diagnosis: {memory: much}", "diagnosis.memory is 'much': not a size", "write"),
@@ -203,10 +207,10 @@ def test_where_the_history_is() -> None:
 
 
 def test_home_is_filled_in() -> None:
-    made = load_config(NAME, "log: {path: ~/a.log, extra: [~/m, {rules: []}]}\ncheckpoint: {globs: ['~/c/*.pt']}")
+    made = load_config(NAME, "log: {path: ~/a.log, presets: [~/m, {rules: []}]}\ncheckpoint: {globs: ['~/c/*.pt']}")
     home = str(Path.home())
     assert made.log.path == f"{home}/a.log"
-    assert made.log.extra == (f"{home}/m", {"rules": []})
+    assert made.log.presets == (f"{home}/m", {"rules": []})
     assert made.checkpoint.globs == (f"{home}/c/*.pt",)
 
 

@@ -109,7 +109,7 @@ PATHS = (
     *{path.partition(".")[0] for path in RANGES},
     "polcy",
     "policy.konfidence",
-    "log.extra.a",
+    "log.presets.a",
 )
 NEAR = sorted({near for bound in chain(*RANGES.values()) for near in (bound, bound - 0.01, bound + 1, int(bound))})
 

@@ -329,7 +329,7 @@ PARSERS = {
     "lines.line_of": Parser(_line, (b"\x10\0\x03\xf8\x41\x02\x80\x01", b"\x10\0\x02\x06\x01\x08\xff")),
     "json_and_yaml.read_yaml": Parser(
         lambda raw: json_and_yaml.convert(json_and_yaml.read_yaml(raw, "a.yaml").data, Config),
-        (b"policy: {act: true}\nlog: {extra: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
+        (b"policy: {act: true}\nlog: {presets: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
     ),
     "markers": Parser(
         _log, (b"Epoch 1/5\n 10%|#  | 1/10 [00:01<00:09,  1.0s/it]\r\nMemoryError\n", b"{'loss': 1, 'epoch': 2}\n")

@@ -52,7 +52,7 @@ def _watches_and_keeps_no_secret(here: Commons) -> None:
     place, environ, port = here.path, here.environ(), free_port()
     tool = as_user(NOBODY, here.python, "-m", "memwatch")
     options = ["--limit", "900MB", "--listen", f"127.0.0.1:{port}", "--interval", "0.2"]
-    (place / "memwatch.yaml").write_text("policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5}\n")
+    (place / "memwatch.yaml").write_text("policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5}\n")
 
     def run(*words: str) -> bytes:
         return subprocess.run(

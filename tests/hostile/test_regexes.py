@@ -150,7 +150,7 @@ def test_a_match_that_takes_too_long_is_refused_with_the_fix() -> None:
 @pytest.mark.integration
 def test_a_watch_goes_on_beside_a_rule_that_hangs(tmp_path: Path) -> None:
     config = tmp_path / "memwatch.yaml"
-    config.write_text("log: {extra: [{name: ours, rules: [{kind: oom, pattern: '^(?:a+)+$'}]}]}\nhistory: none\n")
+    config.write_text("log: {presets: [{name: ours, rules: [{kind: oom, pattern: '^(?:a+)+$'}]}]}\nhistory: none\n")
     trainer = (
         "import time\nfor i in range(1, 5): print(f'Generation {i} / 4'); print('a' * 60 + '!'); time.sleep(0.7)\n"
     )
@@ -160,5 +160,5 @@ def test_a_watch_goes_on_beside_a_rule_that_hangs(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     told = [json.loads(line) for line in ran.stdout.splitlines()]
     failed = [notice for notice in told if notice["event"] == "source_failed" and "rule" in notice["source"]]
-    assert [notice["source"] for notice in failed] == ["rule log.extra[0]: rules[0]"]
+    assert [notice["source"] for notice in failed] == ["rule log.presets[0]: rules[0]"]
     assert told[-1]["event"] == "exited" and "4 of 4" in ran.stdout

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 
 LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 1, kill_after_seconds: 1"
+FAST = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 1, kill_after_seconds: 1"
 
 READY_THEN = """
 import os, sys, time
@@ -255,7 +255,7 @@ def by_hook(watch: Memwatch) -> list[tuple[str, bool]]:
 
 
 def test_the_hook_stops_it_and_memwatch_sends_nothing(folder: Folder) -> None:
-    arguments = hooked(folder, "kill -INT $1", "signal: false")
+    arguments = hooked(folder, "kill -INT $1", "hook_replaces_signal: true")
     exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
     assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
     assert by_hook(watch) == [("SIGINT", True)]
@@ -265,7 +265,7 @@ def test_the_hook_stops_it_and_memwatch_sends_nothing(folder: Folder) -> None:
 
 @pytest.mark.parametrize(("script", "error"), [("echo no such job; exit 1", "status 1"), ("sleep 60", "was killed")])
 def test_a_hook_that_fails_is_followed_by_the_signal(folder: Folder, script: str, error: str) -> None:
-    arguments = hooked(folder, script, "signal: false, hook_seconds: 0.5")
+    arguments = hooked(folder, script, "hook_replaces_signal: true, hook_seconds: 0.5")
     exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
     assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
     assert by_hook(watch) == [("SIGINT", True), ("SIGINT", False)]
@@ -274,7 +274,7 @@ def test_a_hook_that_fails_is_followed_by_the_signal(folder: Folder, script: str
 
 
 def test_a_hook_that_outlasts_the_trainer_has_its_time(folder: Folder) -> None:
-    arguments = hooked(folder, "sleep 3; echo $2 > told", "signal: true")
+    arguments = hooked(folder, "sleep 3; echo $2 > told", "hook_replaces_signal: false")
     exited, watch, result = watch_end(folder, leaking("saves"), *arguments)
     assert (exited["cause"], result) == ("interrupted_saved", ExitCode.SAVED), watch.said()
     assert by_hook(watch) == [("SIGINT", False)]
@@ -283,7 +283,7 @@ def test_a_hook_that_outlasts_the_trainer_has_its_time(folder: Folder) -> None:
 
 
 def test_a_dry_run_starts_no_hook(folder: Folder) -> None:
-    arguments = hooked(folder, "echo $2 > told", "signal: false")
+    arguments = hooked(folder, "echo $2 > told", "hook_replaces_signal: true")
     exited, watch, _ = watch_end(folder, leaking("saves", 24), *arguments, "--dry-run")
     assert exited["cause"] == "completed", watch.said()
     assert all(one["dry_run"] and "the hook would have been started" in one["text"] for one in watch.named("signalled"))

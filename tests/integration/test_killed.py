@@ -126,7 +126,7 @@ def test_killed_as_it_sends_its_signal_it_sends_one_and_tells_the_cause(
     folder = Folder(tmp_path)
     settings = tmp_path / "memwatch.yaml"
     settings.write_text(
-        "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, cooldown_seconds: 600, "
+        "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, cooldown_seconds: 600, "
         f"save_timeout_seconds: {timeout}}}\n"
     )
     program = (sys.executable, str(LEAK_AND_SAVE), saves, "400", "3", "0.3")

@@ -146,7 +146,7 @@ def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(fold
 def test_with_no_log_at_all_time_alone_is_enough_to_save_it(folder: Folder) -> None:
     leak = Path(__file__).parents[1] / "programs" / "leak.py"
     config = folder.path / "memwatch.yaml"
-    config.write_text("policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.1}\n")
+    config.write_text("policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.1}\n")
     command = [sys.executable, str(leak), "saves", "400", "1.5", "0.1", "120"]  # 120 MB, and 15 MB/s
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder.path) as run:
         try:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
+FAST = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
 LIMIT = ("--limit", "150MB")
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

@@ -112,9 +112,9 @@ class Node:
         path.write_text(
             yaml.safe_dump(
                 {
-                    "policy": {"checkpoint_seconds": 1.0, "second_look_seconds": 0.2},
+                    "policy": {"checkpoint_seconds": 1.0, "confirmation_seconds": 0.2},
                     "checkpoint": {"globs": [str(self.folder.path / "rank-*.ckpt")]},
-                    "actions": {"hook": hook, "signal": False, "environment": ["HOME", "PATH", "MANAGER"]},
+                    "actions": {"hook": hook, "hook_replaces_signal": True, "environment": ["HOME", "PATH", "MANAGER"]},
                     "daemon": {"linger_seconds": 5.0},
                     "listen": "0.0.0.0:9877",
                 }

@@ -22,7 +22,7 @@ from support.mainjob import Folder, Memwatch, memwatch, until
 pytestmark = pytest.mark.integration
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "resuming.py"
-POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5}\n"
+POLICY = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5}\n"
 LEAKING = ("12", "12", "0.6", "0")  # generations, MB and seconds of each, MB to begin with
 TOO_LARGE = ("12", "1", "0.6", "200")
 LIMIT = ("--limit", "110MB")  # of which half of the generations fit

@@ -27,7 +27,7 @@ from support.stopwatch import Stopwatch
 pytestmark = pytest.mark.integration
 
 LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
-FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
+FAST = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
 QUICK = "daemon: {wait_seconds: 0.2}\nmemory: {interval_seconds: 0.1, limit: 150MB}\n"
 GONE_SECONDS = 2.0  # from SIGTERM to the end
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 PROGRAMS = Path(__file__).parents[1] / "programs"
 LEAK, RECYCLED = PROGRAMS / "leak.py", PROGRAMS / "recycled.py"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-FAST = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
+FAST = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 4}\n"
 NOBODY = 65534
 
 

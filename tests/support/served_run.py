@@ -214,7 +214,7 @@ def main() -> None:
     daemon = WatchLoop(
         clock=clock,
         engine=Engine(
-            Policy(checkpoint_seconds=10.0, second_look_seconds=0.5),
+            Policy(checkpoint_seconds=10.0, confirmation_seconds=0.5),
             diagnosis=DiagnosisPolicy(),
             expectations=(parse_expectation("growth < 5GB/generation"),),
         ),

@@ -105,7 +105,7 @@ def is_beyond_saving(case: Case, one: Watched) -> bool:
     sign_t = process.began_t + begins[g] + (x - g) * (begins[g + 1] - begins[g])
     while case.is_burst and sign_t < process.doomed_t and _share(process, sign_t) < STEEP_TOP:
         sign_t += process.life.course.step / 4
-    look = min(scene.interval, scene.policy.second_look_seconds)
+    look = min(scene.interval, scene.policy.confirmation_seconds)
     needed = LOOKS * look + process.manners.safe_seconds + process.manners.save_seconds
     taken = process.used(sign_t) + process.others(sign_t) + process.manners.save_bytes
     return process.doomed_t - sign_t < needed or taken > process.bounds.limit

@@ -34,7 +34,7 @@ HOST_FREE_MB, TIMES = (
     2000,
     3,
 )  # with less a run is not judged: others have filled the host; it is played again, so often
-POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 5}\n"
+POLICY = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, save_timeout_seconds: 5}\n"
 RESUMED_MB, RESUMED_LIMIT = ("24", "8", "0.5", "10"), 150  # generations, MB and seconds of each, MB to begin with
 
 

@@ -24,7 +24,7 @@ from trust.truth import Facts
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 QUIET = ("--listen", "none", "--interval", "0.1", "--json")
-POLICY = "policy: {second_look_seconds: 0.2, checkpoint_seconds: 0.5, kill_after_seconds: 1, save_timeout_seconds: "
+POLICY = "policy: {confirmation_seconds: 0.2, checkpoint_seconds: 0.5, kill_after_seconds: 1, save_timeout_seconds: "
 ENTER = ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
 BLIND = ("setpriv", "--bounding-set=-syslog,-sys_admin", "env")  # the kernel's log may not be read
 WHOLE_BYTES = 1_000_000  # of a checkpoint of tests/programs/leak.py

@@ -134,7 +134,7 @@ def test_start_up_is_not_believed_but_generations_are():
 
 
 def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():
-    estimator = LeadTimeEstimator(Policy(second_look_seconds=2.0), GenerationLedger(), CheckpointTracker())
+    estimator = LeadTimeEstimator(Policy(confirmation_seconds=2.0), GenerationLedger(), CheckpointTracker())
     assert estimator.lead_seconds(30) > 32
 
 

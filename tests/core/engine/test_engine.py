@@ -601,7 +601,7 @@ def test_it_holds_while_a_checkpoint_is_written_and_acts_when_it_is_saved():
     watch.feed(CheckpointSeen(watch.t, "writing", "file: c.pt"))
     watch.script.says = growing(16, 12)
     watch.look(8)
-    assert watch.interrupts == [] and len(watch.events("held")) == 1
+    assert watch.interrupts == [] and len(watch.events("deferred")) == 1
     watch.feed(CheckpointSeen(watch.t, "saved", "file: c.pt"))
     watch.look(1)
     assert len(watch.interrupts) == 1

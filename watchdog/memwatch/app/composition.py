@@ -216,7 +216,7 @@ class TrainerWatch:
                 unreachable=self._trainer.unreachable_reason,
                 on_sent=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
                 hook=self._hook,
-                hook_replaces_signal=not self._config.actions.signal,
+                hook_replaces_signal=self._config.actions.hook_replaces_signal,
                 state=self._engine.snapshot,
                 dry_run=self._config.dry_run,
             ),
@@ -396,7 +396,7 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
     `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop uses the answer at its next sample.
     """
     pid = facts.target.pid
-    budget = PageSamplingBudget() if config.memory.sample_pages else PageSamplingBudget(max_cpu_share=0.0)
+    budget = PageSamplingBudget() if config.memory.sample_shared_pages else PageSamplingBudget(max_cpu_share=0.0)
     tree = TreeReader(pid, sampling_budget=budget)
     gpus: GpuReader | None = None
     if config.gpu.enabled:
@@ -439,13 +439,13 @@ def describe_interrupt_plan(config: Config) -> str:
 def configured_presets(config: Config) -> tuple[Preset, ...]:
     """Return the user's marker presets, then memwatch's own; ConfigError for a broken one."""
     own: list[tuple[str, object]] = []
-    for number, extra in enumerate(config.log.extra):
-        if isinstance(extra, str):
-            path = Path(extra)
+    for number, preset in enumerate(config.log.presets):
+        if isinstance(preset, str):
+            path = Path(preset)
             files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
             own += [(str(file), json_and_yaml.load_yaml(_read_preset(file), str(file))) for file in files]
         else:
-            own.append((f"log.extra[{number}]", extra))
+            own.append((f"log.presets[{number}]", preset))
     presets = (*load_presets(own, user=True), *_packaged_presets())
     wanted = config.log.markers
     names = sorted(preset.name for preset in presets if not preset.applies_to_all_logs)
@@ -491,4 +491,4 @@ def _read_preset(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}", "log.extra names preset files, or folders of them") from error
+        raise ConfigError(f"{path}: {error}", "log.presets names preset files, or folders of them") from error

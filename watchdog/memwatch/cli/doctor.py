@@ -114,7 +114,7 @@ def _hook(config: Config, command: tuple[str, ...], facts: TargetFacts | None) -
             check_hook(config, facts.environ or {}, facts.argv)
     except ConfigError as error:
         return DoctorCheck("hook", FAILED, f"{error}: memwatch would not start. {error.hint}")
-    instead = "" if config.actions.signal else ", in place of the signal"
+    instead = ", in place of the signal" if config.actions.hook_replaces_signal else ""
     return DoctorCheck("hook", OK, f"on an interrupt{instead}: {shlex.join(command)}")
 
 

@@ -41,7 +41,7 @@ class LogConfig:
 
     path: str | None = None  # None: its stdout, if that is a file
     markers: str | None = None  # the name of a preset; None: memwatch selects it
-    extra: tuple[str | dict[str, Any], ...] = ()  # the user's presets: files, folders, or the presets themselves
+    presets: tuple[str | dict[str, Any], ...] = ()  # the user's presets: files, folders, or the presets themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class MemoryConfig:
 
     limit: str | int | None = None  # as 175GB
     interval_seconds: float = 1.0
-    sample_pages: bool = True
+    sample_shared_pages: bool = True
 
     @property
     def limit_bytes(self) -> int | None:
@@ -78,7 +78,7 @@ class ActionsConfig:
 
     hook: tuple[str, ...] | None = None  # a command as a list of words
     hook_seconds: float = 30.0  # the longest time that the hook may take
-    signal: bool = True  # False: the hook stops the trainer, and memwatch signals it only if the hook fails
+    hook_replaces_signal: bool = False  # the trainer is signalled only if the hook fails
     environment: tuple[str, ...] = ()  # the names of memwatch's own variables that the hook gets
 
 
@@ -236,7 +236,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
     "policy.warn_horizon_generations": (0, 1_000_000),
     "policy.confidence": (0.5, 0.9999),
     "policy.headroom_guard": (0, 0.5),
-    "policy.second_look_seconds": (0, 3600),
+    "policy.confirmation_seconds": (0, 3600),
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),
     "policy.kill_after_seconds": (1, 86_400),
@@ -250,7 +250,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
 }
 SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # values as 175GB
 PATH_KEYS = (  # `~` at the start of a value is the user's home folder
-    *("target.pidfile", "log.path", "log.extra", "actions.hook", "checkpoint.globs"),
+    *("target.pidfile", "log.path", "log.presets", "actions.hook", "checkpoint.globs"),
     *("wandb.dir", "tensorboard.dir", "notify.file", "web_config", "history"),
 )
 

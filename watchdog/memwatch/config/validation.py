@@ -43,9 +43,11 @@ def check_combinations(config: Config) -> Iterator[ValueProblem]:
         problem = "memwatch sends no signal while policy.act is false, so it cannot kill"
         fix = "set policy.act to true, or leave policy.kill out"
         yield ValueProblem("policy.kill", problem, True, fix, ("policy.act",))
-    if config.actions.hook is None and not config.actions.signal:
+    if config.actions.hook is None and config.actions.hook_replaces_signal:
         fix = "name a command as actions.hook; to warn only, set policy.act to false"
-        yield ValueProblem("actions.signal", "there is no hook to stop the trainer", False, fix, ("actions.hook",))
+        yield ValueProblem(
+            "actions.hook_replaces_signal", "there is no hook to stop the trainer", True, fix, ("actions.hook",)
+        )
     interval, checkpoint = config.memory.interval_seconds, config.policy.checkpoint_seconds
     if checkpoint is not None and interval > checkpoint:
         problem = f"samples {interval:g} s apart are too rare for a checkpoint of {checkpoint:g} s"

@@ -18,7 +18,7 @@ class Notice:
     """A message for people and machines, once. `fields` are JSON-ready and use replay's names."""
 
     t: float
-    event: str  # attached, marker, generation, forecast, warn, interrupt, held, saved, escalated, source_failed ...
+    event: str  # attached, marker, generation, forecast, warn, interrupt, deferred, saved, escalated, source_failed ...
     text: str  # one line for people
     fields: Mapping[str, Any] = field(default_factory=dict)
 

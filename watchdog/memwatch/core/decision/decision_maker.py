@@ -59,7 +59,7 @@ class LeadTimeEstimator:
 
     def lead_seconds(self, checkpoint_seconds: float) -> float:
         """From the first sample that calls for an interrupt until the checkpoint, which takes so long, is complete."""
-        confirm = max(self._policy.second_look_seconds, self.sample_interval_seconds) + self.sample_interval_seconds
+        confirm = max(self._policy.confirmation_seconds, self.sample_interval_seconds) + self.sample_interval_seconds
         margin = max(MARGIN_SECONDS, MARGIN_SHARE * checkpoint_seconds)
         return checkpoint_seconds + margin + DELIVERY_SECONDS + confirm
 
@@ -104,7 +104,7 @@ class DecisionMaker:
             if resource.usage.limit is not None
         ]
         if self._pending_since:
-            paces.append(self._policy.second_look_seconds)
+            paces.append(self._policy.confirmation_seconds)
         if self._emergencies.next_sample_seconds is not None:
             paces.append(self._emergencies.next_sample_seconds)
         return max(min(paces, default=PACE_IDLE_SECONDS), PACE_FLOOR_SECONDS)
@@ -136,7 +136,7 @@ class DecisionMaker:
     def _confirms(self, t: float, resource: str) -> bool:
         """An earlier sample, and each since, called for an interrupt too; otherwise this one is the first."""
         first_t = self._pending_since.setdefault(resource, t)
-        return t > first_t and t - first_t >= self._policy.second_look_seconds
+        return t > first_t and t - first_t >= self._policy.confirmation_seconds
 
     def _expire_opportunity(self, t: float, begun: float, kind: str) -> None:
         """Drop an opportunity that was not used, unless the trainer's own save that is due then is still awaited."""

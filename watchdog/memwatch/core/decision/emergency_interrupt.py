@@ -90,7 +90,7 @@ class EmergencyDetector:
         if not state.is_due:
             return state.beyond_bytes / state.rate
         seen = first.samples > 1 and t - first.t >= LONG_SEEN_SECONDS
-        return PACE_FLOOR_SECONDS if seen else self._policy.second_look_seconds
+        return PACE_FLOOR_SECONDS if seen else self._policy.confirmation_seconds
 
     def _burst_state(self, t: float, resource: WatchedResource, lead: float) -> _BurstState | None:
         limit = resource.usage.limit

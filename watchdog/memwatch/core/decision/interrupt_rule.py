@@ -122,7 +122,7 @@ class DecisionContext:
 
     def checkpoint_fits_in_memory(self) -> bool:
         """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
-        seconds = DELIVERY_SECONDS + self.policy.second_look_seconds
+        seconds = DELIVERY_SECONDS + self.policy.confirmation_seconds
         step = self.ledger.generation_seconds(self.t)
         seconds = seconds if step is None else min(seconds, SOON_SHARE * step)
         needed = self.resource.measured_checkpoint_bytes + self.resource.recent_rise_bytes(seconds)

@@ -37,7 +37,7 @@ class Policy:
     warn_horizon_generations: float = 3.0
     confidence: float = 0.99  # that the next peak and a checkpoint fit: with less, waiting is weighed against acting
     headroom_guard: float = 0.05  # share of the limit within which a burst is acted upon whatever the forecast says
-    second_look_seconds: float = 1.0  # a later reading must still say so before a signal is sent
+    confirmation_seconds: float = 1.0  # a later reading must still say so before a signal is sent
     cooldown_seconds: float = 600.0  # from the end of an episode until the next may begin
     save_timeout_seconds: float | None = None  # until SIGTERM; None: 4 checkpoint times, at least 60 s
     kill: bool = False  # SIGKILL when SIGTERM has had no effect either

@@ -242,7 +242,7 @@ def interrupt_deferred(
     t: float, ledger: GenerationLedger, resource: MonitoredResource, decided: DecisionEvidence
 ) -> Notice:
     text = "the interrupt waits: a checkpoint is being written"
-    return Notice(t, "held", text, {**_fields(ledger, resource), **decided})
+    return Notice(t, "deferred", text, {**_fields(ledger, resource), **decided})
 
 
 def interrupt(

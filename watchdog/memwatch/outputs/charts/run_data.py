@@ -15,7 +15,7 @@ from memwatch.core.events import Attached, Diagnosed, Event, Notice, PhaseSeen, 
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView, Snapshot
 
-FORECAST_EVENTS = ("forecast", "warn", "cleared", "held", "interrupt")  # other notices repeat the latest of these
+FORECAST_EVENTS = ("forecast", "warn", "cleared", "deferred", "interrupt")  # other notices repeat the latest of these
 # A GPU is left out if its memory changes by less than this share of its limit and no notice is about it (chosen).
 MOVING_SHARE = 0.02
 AHEAD_MOST = 2.5  # a forecast farther ahead than this multiple of the watched time is not shown (chosen)

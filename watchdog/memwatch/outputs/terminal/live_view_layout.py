@@ -56,7 +56,7 @@ _CHART_STYLES = {
 _VERDICT_STYLES = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
 
 _EVENT_STYLES = {
-    **dict.fromkeys(("warn", "held", "source_failed", "breach"), WARN),
+    **dict.fromkeys(("warn", "deferred", "source_failed", "breach"), WARN),
     **dict.fromkeys(("interrupt", "finding", "escalated", "hook_failed", "gave_up"), BAD),
     "saved": GOOD,
 }

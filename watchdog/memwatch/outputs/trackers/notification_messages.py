@@ -27,7 +27,7 @@ MESSAGE_TEMPLATES: Mapping[str, MessageTemplate] = {
     "attached": MessageTemplate("info", "watching"),
     "warn": MessageTemplate("warning", "memory will run out"),
     "cleared": MessageTemplate("success", "the warning is withdrawn"),
-    "held": MessageTemplate("info", "an interrupt waits for a checkpoint"),
+    "deferred": MessageTemplate("info", "an interrupt waits for a checkpoint"),
     "interrupt": MessageTemplate(
         "warning", "interrupting the trainer", "resume it from the checkpoint once that is saved"
     ),
