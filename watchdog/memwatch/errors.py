@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     UNSAVED = 11  # memwatch interrupted it, and it had to be escalated or died without saving
     OOM_KILLED = 12  # the kernel's OOM killer killed it
     FAILED = 13  # it failed by itself: error status, MemoryError, CUDA OOM, or a signal that was not ours
-    STOPPED = 14  # memwatch was told to stop while the trainer runs on
+    STOPPED = 14  # memwatch was asked to stop while the trainer runs on
 
 
 class MemwatchError(Exception):

@@ -73,7 +73,7 @@ WATCH_KEYS = {
     "d": "details: what grows, who holds it, which lines raise it",
     "h": "help",
 }  # of the live view
-TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to send their queued records when memwatch is told to stop
+TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to send their queued records when memwatch is asked to stop
 TRACKER_SECONDS_AFTER_EXIT = 10.0  # the same when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # a driver that does not answer within this time is reported
 
@@ -143,7 +143,7 @@ class TrainerWatch:
         self._stack.close()
 
     def run(self) -> Exited | None:
-        """Watch, and return how the trainer ended; None when memwatch is told to stop, and after a brief watch."""
+        """Watch, and return how the trainer ended; None when memwatch is asked to stop, and after a brief watch."""
         if self._attached.run_id and self._engine.never_attached:
             self._restore()
         loop, attached = self._assemble()

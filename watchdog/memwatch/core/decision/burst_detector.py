@@ -27,7 +27,7 @@ MOST_IN_PART = 0.5  # of a ramp's rise
 LEAST_OVER, MOST_OVER = 0.8, 2.0  # of the time that is looked over, between the first part and the last
 NEW_SHARE = 0.4  # of the rise is beyond all before
 
-_Look = tuple[float, int]  # time, bytes
+_Reading = tuple[float, int]  # time, bytes
 
 
 class BurstDetector:
@@ -38,8 +38,8 @@ class BurstDetector:
     """
 
     def __init__(self) -> None:
-        self._latest: deque[_Look] = deque(maxlen=BURST_SAMPLES)
-        self._recent: deque[_Look] = deque()  # of the last CEILING_SECONDS
+        self._latest: deque[_Reading] = deque(maxlen=BURST_SAMPLES)
+        self._recent: deque[_Reading] = deque()  # of the last CEILING_SECONDS
         self._climbs = _Climbs()
         self._seen = 0
         self._ceiling: int | None = None  # of all readings but the recent; the first one while there are no others
@@ -69,10 +69,10 @@ class BurstDetector:
         return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
 
     def _take(self, times: Sequence[float], used: Sequence[int]) -> None:
-        looks = list(zip(times, used, strict=True))
-        self._latest.extend(looks[-BURST_SAMPLES:])
+        readings = list(zip(times, used, strict=True))
+        self._latest.extend(readings[-BURST_SAMPLES:])
         recent, t = self._recent, times[-1]
-        recent.extend(looks)
+        recent.extend(readings)
         settled = []
         while recent[0][0] < t - CEILING_SECONDS:
             settled.append(recent.popleft())
@@ -121,11 +121,11 @@ class BurstDetector:
     @property
     def _recent_rate(self) -> float:
         since = self._latest[-1][0] - RATE_SECONDS if self._latest else 0.0
-        looks = list(takewhile(lambda look: look[0] >= since, reversed(self._recent)))
-        third = len(looks) // 3
+        readings = list(takewhile(lambda reading: reading[0] >= since, reversed(self._recent)))
+        third = len(readings) // 3
         if third < BURST_SAMPLES:
             return 0.0
-        (t0, used0), (t1, used1) = _middle(looks[-third:]), _middle(looks[:third])
+        (t0, used0), (t1, used1) = _middle(readings[-third:]), _middle(readings[:third])
         return max(0.0, (used1 - used0) / (t1 - t0)) if t1 > t0 else 0.0
 
     def threat_rate(self, headroom_bytes: int, limit_bytes: int, lead: float) -> float:
@@ -149,21 +149,21 @@ class BurstDetector:
         return rate > 0 and headroom_bytes < max(EXHAUSTED_SHARE * limit_bytes, rate * REACTION_SECONDS)
 
 
-def _middle(looks: Sequence[_Look]) -> _Look:
-    return sum(t for t, _ in looks) / len(looks), sum(used for _, used in looks) // len(looks)
+def _middle(readings: Sequence[_Reading]) -> _Reading:
+    return sum(t for t, _ in readings) / len(readings), sum(used for _, used in readings) // len(readings)
 
 
 class _Climbs:
     """How high memory went within CEILING_SECONDS of each reading; a constant number of steps for each."""
 
     def __init__(self) -> None:
-        self._starts: deque[_Look] = deque()  # readings whose climb was not asked for
-        self._ahead: deque[_Look] = deque()  # readings beyond the climb of the latest that was
-        self._tops: deque[_Look] = deque()  # readings within it that none after them exceeds: the highest first
+        self._starts: deque[_Reading] = deque()  # readings whose climb was not asked for
+        self._ahead: deque[_Reading] = deque()  # readings beyond the climb of the latest that was
+        self._tops: deque[_Reading] = deque()  # readings within it that none after them exceeds: the highest first
 
-    def append(self, looks: Sequence[_Look]) -> None:
-        self._starts.extend(looks)
-        self._ahead.extend(looks)
+    def append(self, readings: Sequence[_Reading]) -> None:
+        self._starts.extend(readings)
+        self._ahead.extend(readings)
 
     def highest_before(self, t: float) -> int:
         """Bytes of the highest climb that began before t and was not asked for; it must be over, and all of it told."""
@@ -171,10 +171,10 @@ class _Climbs:
         while starts and starts[0][0] < t:
             start = starts.popleft()
             while ahead and ahead[0][0] <= start[0] + CEILING_SECONDS:
-                look = ahead.popleft()
-                while tops and tops[-1][1] <= look[1]:
+                reading = ahead.popleft()
+                while tops and tops[-1][1] <= reading[1]:
                     tops.pop()
-                tops.append(look)
+                tops.append(reading)
             climb = tops[0][1] - start[1]
             if climb > highest:
                 highest = climb

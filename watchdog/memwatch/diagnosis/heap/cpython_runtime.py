@@ -187,7 +187,7 @@ def _version(memory: RemoteMemory, binary: Binary) -> str:
         found = _VERSION.search(memory.read(low, high - low))
         if found:
             return found[1].decode()
-    raise SourceError("which CPython this is cannot be told", "a census reads CPython 3.8 to 3.15")
+    raise SourceError("the version of this CPython is unknown", "a census reads CPython 3.8 to 3.15")
 
 
 # 0x030b07f0: 3.11.7

@@ -1,4 +1,4 @@
-"""Applies the rules of presets to a line, and tells whether they could find another thing in its template."""
+"""Applies the rules of presets to a line, and says whether other digits in the line could change what they find."""
 
 from __future__ import annotations
 

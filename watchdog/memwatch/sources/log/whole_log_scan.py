@@ -1,4 +1,4 @@
-"""A look at a whole log at once, for `memwatch markers`."""
+"""Everything that is found in a whole log, for `memwatch markers`."""
 
 from __future__ import annotations
 
