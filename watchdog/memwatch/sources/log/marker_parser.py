@@ -284,7 +284,15 @@ class MarkerFinder:
         return [marker._replace(event=TotalSeen(marker.event.t, total)) for marker in markers[:1]]
 
     def _without_repeats(self, markers: Iterable[LocatedEvent]) -> list[LocatedEvent]:
-        return [marker for marker in markers if self._is_new(marker.event)]
+        completed = (marker._replace(event=self._with_capacity(marker.event)) for marker in markers)
+        return [marker for marker in completed if self._is_new(marker.event)]
+
+    def _with_capacity(self, event: Event) -> Event:
+        """Return a gauge with the capacity that an earlier line printed: `Buffer: 224` after `Buffer: 224 / 5,000`."""
+        if not isinstance(event, GaugeSeen) or event.capacity is not None:
+            return event
+        _, capacity = self._gauges.get(event.name, (0.0, None))
+        return event if capacity is None else replace(event, capacity=capacity)
 
     def _is_new(self, event: Event) -> bool:
         if isinstance(event, PhaseSeen):
