@@ -14,5 +14,11 @@ pytestmark = pytest.mark.paced  # where no core is idle, fewer rises are seen cl
 
 @pytest.mark.parametrize("leak", LINES)
 def test_the_line_that_leaks_is_first(leak: str, tmp_path: Path) -> None:
-    told = profile(leak, tmp_path)
-    assert told["grown_mb"] > 10 and told["right"], told
+    for attempt in range(3):  # where no core is idle, too little of the growth may be seen: then no line is named
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        told = profile(leak, folder)
+        assert told["grown_mb"] > 10
+        if told["seen"]:
+            break
+    assert told["right"], told

@@ -63,7 +63,7 @@ class Served:
     def __init__(self, path: Path) -> None:
         self.folder = Folder(path)
         self.file = path / "memwatch.yaml"
-        self.mark = f"train-{path.name}"
+        self.mark = f"train-{os.getpid()}-{path.name}"  # other tests may run beside these
         self.systemd = Systemd(path / "notify")
         self.configure()
 
@@ -329,7 +329,7 @@ def test_told_to_stop_it_ends_in_time_whatever_it_does(served: Served, number: s
         ((), "", "no trainer is named"),
         ((), "target: {unit: a, cgroup: /b}", "target.cgroup"),
         (("--match", "x", "--listen", "127.0.0.1:{busy}"), "", "cannot listen"),
-        (("--match", "x"), "log: {extra: [nowhere.yaml]}", "nowhere.yaml"),
+        (("--match", "x"), "log: {presets: [nowhere.yaml]}", "nowhere.yaml"),
     ],
 )
 def test_what_cannot_be_served_is_told_at_once(

@@ -19,7 +19,9 @@ DEFAULT_RECORD_SECONDS = 30.0  # A generation of many trainers is shorter (chose
 PAUSE_SECONDS = 2e-4  # Pause between two samples while memory does not change; a sample takes 3 us (measured).
 RESTLESS_SECONDS = 3e-4  # After a change, memory is sampled without a pause for this long (chosen).
 PROMPT_POLL_SECONDS = 1e-3  # A stack read longer after the sample before a rise may be of other code (chosen) ...
-MIN_PROMPT_SHARE = 0.1  # ... and is left out if at least this share of the growth was sampled faster (chosen).
+MIN_SEEN_SHARE = (
+    0.1  # ... and is left out if the others have this share of the growth; less than it says nothing (chosen).
+)
 THREADS_SECONDS = 1.0  # The list of threads is read again after this long (chosen).
 MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on descriptors.
 _TIMERSLACK = "/proc/self/timerslack_ns"  # how late the kernel may wake this process: see prctl(2)
@@ -73,13 +75,15 @@ class _Recording:
         return AllocationProfile(round(sampled_t - began, 3), round(spent, 3), sizes.total(), credits)
 
     def _bytes_by_stack(self) -> Counter[tuple[StackFrame, ...]]:
-        """Return the growth that was sampled promptly by its stack; where no core was idle for that, all of it."""
+        """Return the growth by stack: by those that were read promptly, else by all, if either is enough of it."""
         sizes = self._attribution.bytes_by_source()
-        prompt = sum(size for (stack, is_prompt), size in sizes.items() if stack and is_prompt)
-        suffices = prompt >= MIN_PROMPT_SHARE * sizes.total()
+        enough = MIN_SEEN_SHARE * sizes.total()
+        known = {source: size for source, size in sizes.items() if source[0]}
+        prompt = {source: size for source, size in known.items() if source[1]}
+        seen = next((part for part in (prompt, known) if sum(part.values()) >= enough), {})
         found: Counter[tuple[StackFrame, ...]] = Counter()
-        for (stack, is_prompt), size in sizes.items():
-            found[self._frames.resolve_stack(stack) if is_prompt or not suffices else ()] += size
+        for source, size in sizes.items():
+            found[self._frames.resolve_stack(source[0]) if source in seen else ()] += size
         return found
 
     def _resident(self) -> int:
