@@ -281,6 +281,14 @@ def test_replay_under_a_limit_of_ones_own(capsys: pytest.CaptureFixture[str], tr
     assert (loose[1], tight[1]) == ("trace", "--limit")
 
 
+def test_a_trace_may_have_checkpoints_shorter_than_the_interval_of_a_live_watch(
+    capsys: pytest.CaptureFixture[str], trace: Path
+) -> None:
+    code, out, _ = said(capsys, "replay", str(trace), "--checkpoint-time", "0.6")
+    assert code == 0 and "memwatch would have interrupted it" in out
+    assert said(capsys, "--pid", "7", "--checkpoint-time", "0.6")[0] != 0
+
+
 def test_an_empty_trace_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(TRACE.splitlines()[0])

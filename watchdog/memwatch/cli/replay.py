@@ -12,7 +12,7 @@ from typing import Any
 from memwatch import __version__
 from memwatch.app.load_and_replay_run import RejudgedWatch, find_run, rejudge
 from memwatch.cli.commands import config_from_flags
-from memwatch.config.settings import Config
+from memwatch.config.settings import MIN_INTERVAL_SECONDS, Config
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
@@ -34,7 +34,10 @@ def replay(flags: Mapping[str, Any]) -> int:
     if "run_id" in flags:
         hint = "leave --run out, or name a history"
         raise ConfigError(f"{path}: not a history, from which --run selects a run", hint)
-    config = config_from_flags({"checkpoint_time": os.environ.get("MEMWATCH_CHECKPOINT_S"), **flags})
+    # A trace has its own times of samples: the interval of a live watch must not refuse a short --checkpoint-time.
+    config = config_from_flags(
+        {"checkpoint_time": os.environ.get("MEMWATCH_CHECKPOINT_S"), **flags, "interval": MIN_INTERVAL_SECONDS}
+    )
     if "plot" in flags:
         _plot_trace(path, Path(flags["plot"]), config)
     else:

@@ -15,6 +15,7 @@ from memwatch.core.text_and_units import parse_size
 NONE = "none"  # switches `listen` or `history` off
 ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # an IPv6 address in brackets, or another without :
 DEFAULT_LISTEN = "127.0.0.1:9877"
+MIN_INTERVAL_SECONDS = 0.05  # between samples: 20 a second, the most that the soak test covers
 Profile = Literal["default", "observe", "aggressive"]  # the names of the files in configs/profiles
 PROFILES: tuple[str, ...] = get_args(Profile)
 DEFAULT_PROFILE: Profile = "default"  # has no file: it sets nothing
@@ -230,7 +231,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name of a flag -> the key that it set
 }
 RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest value of each number
     "target.pid": (1, 2**22),
-    "memory.interval_seconds": (0.05, 3600),
+    "memory.interval_seconds": (MIN_INTERVAL_SECONDS, 3600),
     "policy.checkpoint_seconds": (0.1, 86_400),
     "policy.warn_horizon_seconds": (0, 31_536_000),
     "policy.warn_horizon_generations": (0, 1_000_000),
