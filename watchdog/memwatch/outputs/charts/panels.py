@@ -114,7 +114,7 @@ def forecast_panel(run: RunData, resource: str) -> Panel | None:
     dots = [(one.t, one.t + one["eta_s"], _words(one)) for one in notices if one["eta_s"] is not None]
     truths = [(run.process_start_t(t), t) for t in reached]
     return Panel(
-        title=resource_title(resource, "when the limit will be reached, as forecast at each time"),
+        title=resource_title(resource, "forecast time of reaching the limit"),
         x=_time_axis(run),
         y=ChartAxis.over(0.0, top, duration_ticks),
         height=260,
