@@ -18,7 +18,6 @@ def test_the_line_that_leaks_is_first(leak: str, tmp_path: Path) -> None:
         folder = tmp_path / str(attempt)
         folder.mkdir()
         told = profile(leak, folder)
-        assert told["grown_mb"] > 10
-        if told["seen"]:
+        if told["seen"] and told["grown_mb"] > 10:
             break
-    assert told["right"], told
+    assert told["grown_mb"] > 10 and told["right"], told

@@ -96,6 +96,16 @@ class Served:
             yield run
 
     @contextmanager
+    def short(self, service: Memwatch) -> Iterator[Any]:
+        """One that ends as soon as it is watched, however late that is on a busy machine."""
+        begun, go = len(service.named("attached")), self.folder.path / "go"
+        go.unlink(missing_ok=True)
+        with self.trainer("while not os.path.exists('go'): time.sleep(0.02)") as run:
+            until(lambda: len(service.named("attached")) > begun)
+            go.touch()
+            yield run
+
+    @contextmanager
     def leaking(self, megabytes: int = 12, seconds: float = 0.3) -> Iterator[Any]:
         """One that grows by so much in each generation of so long."""
         path = self.folder.path / f"{self.mark}.py"
@@ -146,7 +156,7 @@ def test_it_waits_watches_to_the_end_and_waits_for_the_next(served: Served) -> N
         assert f"'{served.mark}' fits no process" in service.named("waiting")[0]["text"]
         assert asked(service, "-/ready") == "waiting for a trainer\n" and asked(service, "-/healthy") == "ok\n"
         assert 'memwatch_state{state="waiting"} 1.0' in asked(service, "metrics")
-        with served.trainer("time.sleep(1)"):
+        with served.short(service):
             until(lambda: causes(service) == ["completed"])
             until(lambda: len(service.named("waiting")) == 2)
             assert 'memwatch_target_exit_info{cause="completed",exit_code="0",signal=""} 1.0' in asked(
@@ -160,7 +170,7 @@ def test_it_waits_watches_to_the_end_and_waits_for_the_next(served: Served) -> N
 
 
 def test_what_a_killed_trainer_leaves_behind_is_not_the_next(served: Served) -> None:
-    forks = "if not os.fork(): time.sleep(60)\nwhile not os.path.exists('go'): time.sleep(0.02)\ntime.sleep(0.5)"
+    forks = "os.fork()\ntime.sleep(60)"
     with served.running() as service, ExitStack() as held:
         run = held.enter_context(served.trainer(forks))
         held.callback(lambda: os.killpg(run.pid, signal.SIGKILL))
@@ -170,7 +180,7 @@ def test_what_a_killed_trainer_leaves_behind_is_not_the_next(served: Served) -> 
         until(lambda: causes(service) == ["signalled"])
         time.sleep(1.0)
         assert len(service.named("attached")) == 1, service.said()
-        with served.trainer("time.sleep(0.5)"):  # another one, while that is there
+        with served.short(service):  # another one, while that is there
             until(lambda: len(causes(service)) == 2)
         assert causes(service)[1] == "completed"
         end(service)
