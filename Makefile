@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test tools debian thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak soak-watch manual pythons libraries trackers site wheel packaging trust trust-endings trust-real clean
+.PHONY: demo test tools debian thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak soak-watch manual pythons libraries gallery trackers site wheel packaging trust trust-endings trust-real clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -114,6 +114,21 @@ pythons: .venv/.dev  ## newer CPythons in .venv/newer, and numpy for each that t
 libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB, for the tests that watch them
 	$(PYTHON) -m venv .venv/libraries
 	.venv/libraries/bin/pip install -q stable-baselines3
+
+CHECKOUTS ?= build/checkouts
+gallery: .venv/.dev .venv/gallery/.made .venv/gallery-vision/.made  ## real trainers under memwatch, healthy and failing: hours; docs/gallery.md says where $(CHECKOUTS) comes from
+	PYTHONPATH=watchdog:tests $(BIN)/python -m gallery.run --checkouts $(CHECKOUTS) --busy no,yes $(if $(ONLY),--only "$(ONLY)") $(GALLERY)
+	PYTHONPATH=watchdog:tests $(BIN)/python -m gallery.table build/gallery/runs.jsonl
+
+.venv/gallery/.made: tests/gallery/requirements.txt
+	$(PYTHON) -m venv .venv/gallery
+	.venv/gallery/bin/pip install -q -r $<
+	touch $@
+
+.venv/gallery-vision/.made: tests/gallery/requirements-vision.txt
+	$(PYTHON) -m venv .venv/gallery-vision
+	.venv/gallery-vision/bin/pip install -q -r $<
+	touch $@
 
 trackers: .venv/trackers/.made  ## wandb, tensorboard and apprise in .venv/trackers, 300 MB, for the tests that use them
 

@@ -1,0 +1,66 @@
+"""The programs of the gallery, and what is true of each whatever memwatch says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program; it ends by itself in one to four minutes on a calm core."""
+
+    name: str
+    script: str  # in `programs`
+    unit: str  # of the clock in its log; "" if the log tells none
+    total: int | None  # units of a whole run, where the log tells it
+    words: tuple[str, ...] = ()
+    leak: tuple[str, ...] | None = ("--leak",)  # words that make it fail; None: its own growth, with a lower limit
+    checkout: str = ""  # folder of a public repository, fetched by hand, that the script gets
+    cause: str = ""  # a pattern of what grows in the failing variant, as the finding's holder, type or cause
+    saves: bool = True  # it writes checkpoints of its own
+    gauge: str = ""
+    python: str = "gallery"  # the environment
+    small: bool = False  # its packages are small enough for each change
+
+
+def _eigen2(commit: str) -> Program:
+    return Program(
+        f"eigen2 {commit}",
+        "eigen2.py",
+        "generation",
+        25,
+        leak=None,
+        checkout=f"eigen2-{commit}",
+        cause=r"ReplayBuffer|replay_buffer|buffer",
+        gauge="buffer",
+    )
+
+
+CATALOGUE = (
+    *map(_eigen2, ("c248105", "ddb7d97", "adb868b", "22ab79c")),
+    Program("Hugging Face Trainer", "huggingface.py", "step", 400, cause=r"KEPT"),
+    Program("Lightning", "lightning_fit.py", "epoch", 40, cause=r"losses|graph"),
+    Program("Ultralytics", "yolo.py", "epoch", 12, cause=r"KEPT", python="gallery-vision"),
+    Program(
+        "stable-baselines3 DQN",
+        "stable_baselines.py",
+        "step",
+        30000,
+        words=("dqn",),
+        leak=None,
+        cause=r"ReplayBuffer|buffer",
+    ),
+    Program("stable-baselines3 SAC", "stable_baselines.py", "step", None, words=("sac",), cause=r"Watch\.seen"),
+    Program("Keras", "keras_fit.py", "epoch", 40, cause=r"PREDICTIONS"),
+    Program("XGBoost", "boosting.py", "iteration", None, words=("xgboost",), cause=r"KEPT", small=True),
+    Program("LightGBM", "boosting.py", "iteration", None, words=("lightgbm",), cause=r"KEPT", small=True),
+    Program("nanoGPT", "nanogpt.py", "iteration", None, checkout="nanoGPT", cause=r"KEPT"),
+    Program("CleanRL DQN", "cleanrl_dqn.py", "", None, leak=None, checkout="cleanrl", cause=r"ReplayBuffer|buffer"),
+    Program("DEAP", "evolution.py", "generation", None, words=("deap",), cause=r"History", saves=False, small=True),
+    Program("pymoo", "evolution.py", "generation", None, words=("pymoo",), cause=r"history", saves=False, small=True),
+    Program("Gensim Word2Vec", "word2vec.py", "epoch", None, cause=r"Epochs\.vectors", small=True),
+    Program("CatBoost", "catboost_fit.py", "iteration", None, cause=r"KEPT"),
+)

@@ -1,0 +1,40 @@
+"""xgboost.train or lightgbm.train: boosting.py xgboost|lightgbm [--leak: a callback keeps each prediction]."""
+
+import sys
+
+import numpy as np
+
+KEPT = []
+rows = np.random.rand(200_000, 20)
+labels = rows[:, 0] * 2 + np.random.rand(len(rows))
+leak = "--leak" in sys.argv
+
+if sys.argv[1] == "xgboost":
+    import xgboost
+
+    data = xgboost.DMatrix(rows, labels)
+
+    class Keep(xgboost.callback.TrainingCallback):
+        """What a user writes to see how predictions change."""
+
+        def after_iteration(self, model, epoch, evals_log):
+            if leak:
+                KEPT.append(model.predict(data).repeat(4))
+            return False
+
+    saves = xgboost.callback.TrainingCheckPoint("saved", interval=50)
+    xgboost.train({"nthread": 1, "max_depth": 4}, data, 400, evals=[(data, "train")], callbacks=[Keep(), saves])
+else:
+    import lightgbm
+
+    data = lightgbm.Dataset(rows, labels)
+
+    def keep(env):
+        """What a user writes to see how predictions change."""
+        if env.iteration % 50 == 49:
+            env.model.save_model(f"model-{env.iteration + 1}.txt")
+        if leak:
+            KEPT.append(env.model.predict(rows, num_threads=1, num_iteration=10).repeat(2))
+
+    settings = {"num_threads": 1, "objective": "regression", "metric": "l2"}
+    lightgbm.train(settings, data, 500, valid_sets=[data], callbacks=[keep, lightgbm.log_evaluation()])

@@ -1,0 +1,247 @@
+"""Run programs of the gallery under memwatch: `PYTHONPATH=tests python -m gallery.run`; --help has options.
+
+Each program runs once unwatched, healthy and failing, to know its peak and its pace (kept in the folder of results).
+Then it runs watched: healthy with a limit 15 % above its peak, failing with a limit that its memory passes at about
+65 % of its life. One JSON line of facts for each run, appended to `runs.jsonl`; `gallery.table` makes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from gallery.catalogue import CATALOGUE, PROGRAMS, Program
+from memwatch.cli.demo import Confinement, confine
+
+ROOT = Path(__file__).resolve().parents[2]
+HEALTHY_MARGIN = 1.15  # of the peak: "fits, but not by much"
+FAILING_LIFE = 0.65  # the share of its life at which the failing variant passes its limit
+STARTED_LIFE = 0.1  # before this share of a life a program loads and imports
+SAMPLE_SECONDS = 0.25
+LONGEST_SECONDS = 900.0
+BUSY = "while True: pass"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How one run is made."""
+
+    failing: bool
+    attach: str  # pid: --pid --log; run: memwatch run
+    limit: str  # flag: --limit; cgroup: a memory cgroup
+    busy: bool  # both cores are kept busy by something else
+
+
+@dataclass(frozen=True)
+class Unwatched:
+    """A run without memwatch."""
+
+    seconds: float
+    memory: list[int]  # RSS of all its processes, bytes, one a SAMPLE_SECONDS
+
+    @property
+    def peak(self) -> int:
+        return max(self.memory)
+
+    def limit(self, failing: bool) -> int:
+        """Bytes; where memory has stopped to grow by FAILING_LIFE, the half of its growth."""
+        if not failing:
+            return int(self.peak * HEALTHY_MARGIN)
+        count = len(self.memory)
+        started = max(self.memory[: max(1, int(count * STARTED_LIFE))])
+        then = max(self.memory[: int(count * FAILING_LIFE)])
+        return min(then, started + int(0.65 * (self.peak - started)))
+
+
+def command(program: Program, failing: bool, checkouts: Path, environments: Path) -> list[str]:
+    """The words that start it."""
+    python = str(environments / program.python / "bin" / "python")
+    source = [str(checkouts / program.checkout)] if program.checkout else []
+    return [python, str(PROGRAMS / program.script), *source, *program.words, *((program.leak or ()) if failing else ())]
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """A user's, with one thread a program, so that two cores are enough for it and for memwatch."""
+    quiet = {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled", "XDG_STATE_HOME": str(folder / "state")}
+    return {**os.environ, **quiet, "MPLBACKEND": "Agg", "YOLO_OFFLINE": "true"}
+
+
+def resident(process: psutil.Process) -> int:
+    """RSS of it and its children, bytes; 0 when it has ended."""
+    total = 0
+    try:
+        for one in (process, *process.children(recursive=True)):
+            total += one.memory_info().rss
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
+    """Run it to its end; RuntimeError when it fails by itself."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    memory: list[int] = []
+    begun = time.monotonic()
+    with (folder / "main.log").open("wb") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=environ(folder))
+        looked = psutil.Process(process.pid)
+        while process.poll() is None:
+            memory.append(resident(looked))
+            time.sleep(SAMPLE_SECONDS)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}: see {folder}/main.log")
+    return Unwatched(time.monotonic() - begun, memory)
+
+
+def watched(program: Program, words: Sequence[str], setting: Setting, limit: int, folder: Path) -> dict[str, Any]:
+    """Run it under memwatch; what was seen."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    confinement = confine(limit) if setting.limit == "cgroup" else Confinement("none")
+    options = ["--json", "-v", "--listen", "none", *(("--limit", str(limit) + "B") if setting.limit == "flag" else ())]
+    memwatch = [sys.executable, "-m", "memwatch"]
+    env = environ(folder)
+    begun = time.monotonic()
+    with ExitStack() as held:
+        if setting.busy:
+            for _ in range(os.cpu_count() or 1):
+                held.callback(subprocess.Popen([sys.executable, "-c", BUSY]).kill)
+        log = held.enter_context((folder / "main.log").open("wb"))
+        out = held.enter_context((folder / "events.jsonl").open("wb"))
+        err = held.enter_context((folder / "memwatch.err").open("wb"))
+        started: dict[str, Any] = {"cwd": folder, "env": env}
+        confined: dict[str, Any] = {**started, "preexec_fn": confinement.before_exec}
+        trainer = None
+        if setting.attach == "pid":
+            trainer = subprocess.Popen([*confinement.prefix, *words], stdout=log, stderr=log, **confined)
+            time.sleep(1.0)  # as a user does: the trainer first
+            target = ["--pid", str(trainer.pid), "--log", "main.log"]
+            watch = subprocess.Popen([*memwatch, *target, *options], stdout=out, stderr=err, **started)
+        else:
+            run = [*memwatch, "run", *options, "--log", "main.log", "--", *words]
+            watch = subprocess.Popen([*confinement.prefix, *run], stdout=out, stderr=err, **confined)
+        try:
+            _, status, usage = wait(watch, LONGEST_SECONDS)
+            if trainer is not None:
+                trainer.wait(LONGEST_SECONDS)
+        finally:
+            for one in (watch, trainer):
+                if one is not None and one.poll() is None:
+                    one.kill()
+                    one.wait()
+            confinement.close()
+    own = usage.ru_utime + usage.ru_stime
+    code = os.waitstatus_to_exitcode(status)
+    if setting.attach == "run":
+        own = None  # the trainer is its child: its CPU is in the figure
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    facts = {"program": program.name, **asdict(setting), "limit_bytes": limit, "memwatch_exit": code}
+    return {**facts, "seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, int, Any]:
+    """As os.wait4, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = os.wait4(process.pid, os.WNOHANG)
+        if found[0]:
+            process.returncode = os.waitstatus_to_exitcode(found[1])
+            return found
+        time.sleep(0.1)
+    raise TimeoutError(f"PID {process.pid} runs for more than {seconds} s")
+
+
+def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
+    """What memwatch said of a run."""
+
+    def named(*names: str) -> list[dict[str, Any]]:
+        return [one for one in events if one["event"] in names]
+
+    markers = named("marker")
+    findings = [f"{one['cause']}: {one['holder'] or one['type'] or ''}" for one in named("finding")]
+    interrupts = named("interrupt")
+    last = named("forecast", "warn", "generation")[-1:]
+    ends = named("exited")
+    return {
+        "unit": markers[-1]["unit"] if markers else None,
+        "index": markers[-1]["gen"] if markers else None,
+        "total": markers[-1]["total"] if markers else None,
+        "checkpoints": len([one for one in named("checkpoint") if one["state"] == "complete"]),
+        "warnings": len(named("warn")),
+        "interrupts": [
+            {"gen": one["gen"], "used": one.get("used"), "eta_s": one["eta_s"], "text": one.get("reason", "")}
+            for one in interrupts
+        ],
+        "saved_after_signal": len(named("saved")),
+        "findings": findings,
+        "right_cause": any(re.search(program.cause, one) for one in findings) if program.cause else None,
+        "verdict": last[-1].get("verdict") if last else None,
+        "end": ends[-1]["cause"] if ends else None,
+        "end_text": ends[-1].get("text", "") if ends else "",
+        "not_examined": len(named("not_examined")),
+        "examined": len(named("examined")),
+    }
+
+
+def measured(program: Program, failing: bool, words: Sequence[str], results: Path) -> Unwatched:
+    """The unwatched run: of an earlier time where there is one. A program without a leak of its own has one curve."""
+    path = results / "unwatched" / f"{program.name} {'failing' if failing and program.leak else 'healthy'}.json"
+    if not path.exists():
+        run = unwatched(words, results / "runs" / f"{program.name} unwatched")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(run)))
+    return Unwatched(**json.loads(path.read_text()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="REGEX", default="", help="programs of this name")
+    parser.add_argument("--small", action="store_true", help="those that need small packages only")
+    parser.add_argument("--variants", default="healthy,failing")
+    parser.add_argument("--attach", default="pid", help="pid, run, or both: pid,run")
+    parser.add_argument("--limits", default="flag", help="flag, cgroup, or both: flag,cgroup")
+    parser.add_argument("--busy", default="no", help="no, yes, or both: no,yes")
+    parser.add_argument("--environments", type=Path, default=ROOT / ".venv", help="where `gallery/bin/python` is")
+    parser.add_argument("--checkouts", type=Path, default=ROOT / "build" / "checkouts", help="public repositories")
+    parser.add_argument("--results", type=Path, default=ROOT / "build" / "gallery")
+    options = parser.parse_args()
+    results = options.results.resolve()
+    for program in CATALOGUE:
+        if not re.search(options.only, program.name) or (options.small and not program.small):
+            continue
+        if program.checkout and not (options.checkouts / program.checkout).exists():
+            print(f"{program.name}: not there: {options.checkouts / program.checkout}", file=sys.stderr)
+            continue
+        for variant, attach, limit, busy in product(
+            *(one.split(",") for one in (options.variants, options.attach, options.limits, options.busy))
+        ):
+            setting = Setting(variant == "failing", attach, limit, busy == "yes")
+            words = command(program, setting.failing, options.checkouts.resolve(), options.environments.resolve())
+            alone = measured(program, setting.failing, words, results)
+            folder = (
+                results / "runs" / f"{program.name} {variant} {attach} {limit} {'busy' if setting.busy else 'calm'}"
+            )
+            facts = watched(program, words, setting, alone.limit(setting.failing), folder)
+            facts |= {"peak_bytes": alone.peak, "unwatched_seconds": alone.seconds}
+            with (results / "runs.jsonl").open("a") as file:
+                file.write(json.dumps(facts) + "\n")
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    main()
