@@ -20,7 +20,7 @@ NAVIGATION = {
     "Understand": ["docs/diagnosis", "docs/forecasting", "docs/markers", "docs/reports"],
     "Operate": [
         *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
-        *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust"),
+        *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust", "docs/gallery"),
     ],
     "Look up": ["docs/performance", "docs/glossary", "SECURITY", "CHANGELOG"],
     "Contribute": ["CONTRIBUTING", "docs/architecture", *DECISIONS],

@@ -1,6 +1,7 @@
 """xgboost.train or lightgbm.train: boosting.py xgboost|lightgbm [--leak: a callback keeps each prediction]."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if sys.argv[1] == "xgboost":
                 KEPT.append(model.predict(data).repeat(4))
             return False
 
+    Path("saved").mkdir(exist_ok=True)
     saves = xgboost.callback.TrainingCheckPoint("saved", interval=50)
     xgboost.train({"nthread": 1, "max_depth": 4}, data, 400, evals=[(data, "train")], callbacks=[Keep(), saves])
 else:
