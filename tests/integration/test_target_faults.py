@@ -93,7 +93,7 @@ def needs_cgroup() -> None:
 
 def test_stopped_and_continued_it_is_still_watched_to_its_end(folder: Folder) -> None:
     with watched(folder, leaking(), "--limit", "150MB", *configured(folder)) as (run, watch):
-        until(lambda: watch.named("attached"))
+        until(lambda: watch.named("marker"))  # what was printed before the watch is read
         run.send_signal(signal.SIGSTOP)
         before = len(watch.named("marker"))
         time.sleep(1.0)
