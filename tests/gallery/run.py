@@ -109,7 +109,7 @@ def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
 
 
 def watched(program: Program, words: Sequence[str], setting: Setting, limit: int, folder: Path) -> dict[str, Any]:
-    """Run it under memwatch; what was seen."""
+    """Run it under memwatch, and return the facts of the run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     confinement = confine(limit) if setting.limit == "cgroup" else Confinement("none")

@@ -6,24 +6,7 @@ import gymnasium
 import numpy as np
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
-
-
-class Wide(gymnasium.Env):
-    """Observations of 4,000 numbers."""
-
-    observation_space = gymnasium.spaces.Box(-10, 10, (4000,), np.float32)
-
-    def __init__(self, actions):
-        self.action_space, self.t = actions, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self.observation_space.sample(), 1.0, self.t >= 100, False, {}
+from wide import Wide
 
 
 class Watch(BaseCallback):

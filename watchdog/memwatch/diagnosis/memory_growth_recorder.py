@@ -19,9 +19,8 @@ DEFAULT_RECORD_SECONDS = 30.0  # A generation of many trainers is shorter (chose
 PAUSE_SECONDS = 2e-4  # Pause between two samples while memory does not change; a sample takes 3 us (measured).
 RESTLESS_SECONDS = 3e-4  # After a change, memory is sampled without a pause for this long (chosen).
 PROMPT_POLL_SECONDS = 1e-3  # A stack read longer after the sample before a rise may be of other code (chosen) ...
-MIN_SEEN_SHARE = (
-    0.1  # ... and is left out if the others have this share of the growth; less than it says nothing (chosen).
-)
+# ... and is left out if the others have this share of the growth; less than this share says nothing (chosen).
+MIN_SEEN_SHARE = 0.1
 THREADS_SECONDS = 1.0  # The list of threads is read again after this long (chosen).
 MAX_THREADS = 128  # Threads of a process that are distinguished: a bound on descriptors.
 _TIMERSLACK = "/proc/self/timerslack_ns"  # how late the kernel may wake this process: see prctl(2)
