@@ -232,6 +232,9 @@ class Cause(str, Enum):
     OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
     MEMORY_ERROR = "memory_error"  # an allocation of main memory failed and ended it: MemoryError, bad_alloc
     CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
+    ACCELERATOR_OOM = "accelerator_oom"  # the same on another accelerator: TPU, ROCm, Apple's, NPU
+    OOM_MONITOR = "oom_monitor"  # a memory monitor killed it or a part of it: Ray's, systemd-oomd, earlyoom
+    WORKER_KILLED = "worker_killed"  # one of its workers was killed, and it failed for that
     SIGNALLED = "signalled"  # another signal, not ours
     UNKNOWN = "unknown"
 
