@@ -66,7 +66,7 @@ def _reason(chosen: str | None, handled: bool, ignored: Sequence[str]) -> str:
     if chosen is None:
         return f"{text}: memwatch cannot interrupt it, only warn"
     if handled:
-        return f"{text}; memwatch will send {chosen}, which it handles" if text else f"it handles {chosen}"
+        return f"{text}; memwatch will send {chosen}, which it catches" if text else f"it catches {chosen}"
     text = f"{text}, and " if text else "the trainer "
     return f"{text}does not handle {chosen}: it would end without a checkpoint"
 

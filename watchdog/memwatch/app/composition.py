@@ -19,6 +19,7 @@ from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapsh
 from memwatch.app.interrupter import Interrupter, make_hook, resolve_run_identity
 from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
+from memwatch.app.signal_handling_look import SignalHandlingLook
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import WatchLoop
 from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
@@ -128,6 +129,9 @@ class TrainerWatch:
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
             self._sources += [checkpoints, self._examinations, *self._session.sources]
+            if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
+                look = SignalHandlingLook(facts.target, self._signal_plan)
+                self._sources.append(stack.enter_context(closing(look)))
             self._add_remarks()
             self._store, attached = self._open_history(log, stack)
             environ = facts.environ or {}
@@ -270,8 +274,9 @@ class TrainerWatch:
 
     def _add_remarks(self) -> None:
         """Add remarks on how the trainer will be interrupted, and on what hides or bounds its checkpoints."""
-        if self._child is None:
-            self._remarks.append(self._signal_plan().reason)
+        plan = self._signal_plan()
+        if self._child is None and (plan.ignored or not plan.handled):
+            self._remarks.append(plan.reason)
         if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
             self._remarks.append(describe_interrupt_plan(self._config))
         try:

@@ -14,10 +14,11 @@ from typing import Any
 from memwatch.actions.signal_sender import PidfdSignaller, choose_signal
 from memwatch.app.composition import configured_presets, find_target, make_readers
 from memwatch.app.interrupter import check_hook
+from memwatch.app.signal_handling_look import look_at_signal_handling
 from memwatch.app.watch_session import exposure_warning, make_access_policy
 from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
-from memwatch.core.engine.status_sentence import limit_name
+from memwatch.core.engine.status_sentence import limit_name, signal_handling_text
 from memwatch.core.events import GenerationSeen
 from memwatch.core.measurements import HOST, CgroupMemory, Sample, Target, Usage
 from memwatch.core.text_and_units import format_bytes
@@ -97,8 +98,11 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[DoctorCheck]:
     with closing(PidfdSignaller(facts.target, is_same_process)) as signaller:
         if signaller.may_signal():
             chosen = choose_signal(facts.status, config.signals.wanted)
-            level = FAILED if chosen.signal is None else OK if chosen.handled else NOTE
-            yield DoctorCheck("signal", level, chosen.reason)
+            level, text = FAILED if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason
+            if chosen.signal is not None and chosen.handled:
+                found = look_at_signal_handling(facts.target, chosen.signal)
+                level, text = OK if found.handled else NOTE, f"{text}; {signal_handling_text(found)}"
+            yield DoctorCheck("signal", level, text)
         else:
             reason = signaller.problem or "not permitted: run memwatch as the trainer's user or with CAP_KILL"
             yield DoctorCheck("signal", FAILED, f"memwatch can warn, but cannot signal it: {reason}")

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Examination
-from memwatch.core.measurements import Limit, RunIdentity, Sample, Target, Usage
+from memwatch.core.measurements import Limit, RunIdentity, Sample, SignalHandling, Target, Usage
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -173,6 +173,14 @@ class ArmedChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalHandlingSeen:
+    """It was looked up whether the trainer handles the signal of an interrupt; a later look may say otherwise."""
+
+    t: float
+    handling: SignalHandling
+
+
+@dataclass(frozen=True, slots=True)
 class Signalling:
     """A signal is about to be sent, or the hook to be started in its place; stored before that happens.
 
@@ -308,6 +316,7 @@ Event = (
     | SourceChanged
     | Awaiting
     | ArmedChanged
+    | SignalHandlingSeen
     | Signalling
     | Signalled
     | HookRan

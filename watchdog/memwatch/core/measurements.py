@@ -21,6 +21,16 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalHandling:
+    """Whether the trainer's code gets a chance to save when the signal of an interrupt comes."""
+
+    signal: str  # "SIGINT"
+    handled: bool | None  # None: not known
+    where: str = ""  # what handles it: "save_on_signal (train.py:88)", with the line of the function or of the clause
+    reason: str = ""  # why it is not handled, or not known
+
+
+@dataclass(frozen=True, slots=True)
 class RunIdentity:
     """Which part of which run is watched; Prometheus joins the nodes of a job by it."""
 

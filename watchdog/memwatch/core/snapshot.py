@@ -7,7 +7,7 @@ from enum import Enum
 
 from memwatch.core.events import Exited, Notice
 from memwatch.core.examination import Diagnosis
-from memwatch.core.measurements import RunIdentity, Sample, Target, Usage
+from memwatch.core.measurements import RunIdentity, Sample, SignalHandling, Target, Usage
 
 
 class Verdict(str, Enum):
@@ -184,6 +184,7 @@ class Snapshot:
     exited: Exited | None
     warn_horizon_seconds: float | None = None  # a limit within this is warned of; None: a memwatch before it had one
     run: RunIdentity | None = None  # None: of a memwatch before it had one
+    signal_handling: SignalHandling | None = None  # None: not looked at
 
     @property
     def up(self) -> bool:

@@ -18,6 +18,7 @@ from memwatch.core.decision.policy import (
     OPPORTUNITY_PROBABILITY,
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
+    WORTH_SHARE,
     Policy,
     is_credible,
     may_reach_limit_within,
@@ -73,25 +74,36 @@ class DecisionMaker:
         self._emergencies = EmergencyDetector(policy, ledger)
         self._opportunity: tuple[float, str] | None = None  # a good time for an interrupt: since when, its kind
         self._pending_since: dict[str, float] = {}  # by resource: when it first called for an interrupt, without pause
+        self.saves_on_signal: bool | None = None  # False: an interrupt ends the trainer, and nothing is saved
+        self.awaited_save_seconds: float | None = None  # until its own save, which an interrupt waits for; None: none
 
     def add_opportunity(self, t: float, kind: str) -> None:
-        """A generation has ended ("boundary"), or the trainer has just saved ("saved")."""
-        self._opportunity = (t, kind)
+        """A generation has ended ("boundary"), or the trainer has just saved ("saved").
+
+        Where an interrupt ends the trainer without a save, its own save is the better of the two.
+        """
+        if kind == "saved" or not (self.saves_on_signal is False and self._is_just_saved):
+            self._opportunity = (t, kind)
+
+    @property
+    def _is_just_saved(self) -> bool:
+        return self._opportunity is not None and self._opportunity[1] == "saved"
 
     def reset(self) -> None:
         """No interrupt can begin now: what was being considered is void."""
-        self._opportunity = None
+        self._opportunity = self.awaited_save_seconds = None
         self._pending_since.clear()
         self._emergencies.reset()
 
     @property
     def is_pending(self) -> bool:
-        return bool(self._pending_since) or self._emergencies.next_sample_seconds is not None
+        is_waiting = bool(self._pending_since) or self.awaited_save_seconds is not None
+        return is_waiting or self._emergencies.next_sample_seconds is not None
 
     @property
     def needs_outlook(self) -> bool:
         """The next sample needs a new outlook whatever memory does: to confirm, or because there is an opportunity."""
-        return bool(self._pending_since) or self._opportunity is not None
+        return bool(self._pending_since or self._opportunity) or self.awaited_save_seconds is not None
 
     def safe_below_bytes(self, usage: Usage) -> float:
         """Bytes in use below which no growth is an emergency."""
@@ -120,6 +132,7 @@ class DecisionMaker:
 
     def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
         """Decide by the outlooks, which have just been renewed; an earlier sample must have called for it too."""
+        self.awaited_save_seconds = None
         called = [
             InterruptDecision(resource.usage, kind)
             for resource in resources
@@ -153,9 +166,19 @@ class DecisionMaker:
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
         if not is_credible(forecast, context.watched_seconds, lead, limit.headroom_bytes, limit.bytes):
             return None
-        if context.is_last_chance():
-            return "time" if context.is_headroom_tight() else None
-        return self._opportunity_reason(context)
+        if not context.is_last_chance():
+            return self._opportunity_reason(context)
+        if not context.is_headroom_tight() or self._awaits_own_save(context):
+            return None
+        return "saved" if self._is_just_saved and self.saves_on_signal is False else "time"
+
+    def _awaits_own_save(self, context: DecisionContext) -> bool:
+        """An interrupt would lose the work since the trainer's last own save, and the next one comes in time."""
+        due = self._checkpoints.seconds_until_own_save(context.t) if self.saves_on_signal is False else None
+        if due is None or may_reach_limit_within(context.forecast, due + context.lead):
+            return False
+        self.awaited_save_seconds = due
+        return True
 
     def _opportunity_reason(self, context: DecisionContext) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good time."""
@@ -171,11 +194,14 @@ class DecisionMaker:
         step = step if step is not None else self._ledger.generation_seconds(context.t)
         if step is None:
             return None
-        due = saves.seconds_until_own_save(context.t) if kind == "boundary" else None
-        if due is not None and not may_reach_limit_within(context.forecast, due + lead):
+        due = saves.seconds_until_own_save(context.t)
+        if kind == "boundary" and due is not None and not may_reach_limit_within(context.forecast, due + lead):
             return None  # the trainer saves by itself before: that is the better time
-        left, risk = max(0.0, step - (context.t - begun)), context.resource.outlook.time_to_limit
-        if next_step_fits(context.forecast, left, lead):
+        left, worth_share = max(0.0, step - (context.t - begun)), WORTH_SHARE
+        if self.saves_on_signal is False and due is not None:
+            left, worth_share = due, 1.0  # less than all until its own save is worth nothing
+        risk = context.resource.outlook.time_to_limit
+        if next_step_fits(context.forecast, left, lead, worth_share):
             return None
         if risk is not None and risk.p_checkpoint_fails(left, context.checkpoint_cost) < OPPORTUNITY_PROBABILITY:
             return None

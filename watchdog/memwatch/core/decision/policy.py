@@ -73,15 +73,16 @@ def waiting_costs_more(
     return all((p_fail(wait) - now) * work_at_risk_seconds >= worth * wait for wait in waits)
 
 
-def next_step_fits(forecast: Forecast, step_seconds: float, lead: float) -> bool:
+def next_step_fits(forecast: Forecast, step_seconds: float, lead: float, worth_share: float = WORTH_SHARE) -> bool:
     """Enough of another generation fits, and a checkpoint after it.
 
     The time taken is between the early end and the middle of the forecast, nearer to the middle: acting at a boundary
     too early costs a generation, and after one too late there is still the last chance within the next.
+    `worth_share`: how much of a generation is enough.
     """
     if forecast.eta_seconds is None:
         return True
-    return (_low(forecast) + 2 * forecast.eta_seconds) / 3 >= WORTH_SHARE * step_seconds + lead
+    return (_low(forecast) + 2 * forecast.eta_seconds) / 3 >= worth_share * step_seconds + lead
 
 
 def _low(forecast: Forecast) -> float:

@@ -22,7 +22,7 @@ from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
-from memwatch.core.measurements import CgroupMemory, Limit, RunIdentity, Target
+from memwatch.core.measurements import CgroupMemory, Limit, RunIdentity, SignalHandling, Target
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Expectation, Gauge, PhaseRow, ResourceView, Snapshot, SourceHealth, WatchState
 
@@ -51,6 +51,7 @@ class Engine:
         self._run: RunIdentity | None = None
         self._started_t: float | None = None
         self._exited: events.Exited | None = None
+        self._signal_handling: SignalHandling | None = None
         self._awaiting: str | None = None  # why no trainer is watched
         self._ledger = GenerationLedger()
         self._checkpoints = CheckpointTracker()
@@ -81,6 +82,7 @@ class Engine:
             events.OutOfMemorySeen: lambda t, event: self._emit(notices.out_of_memory(t, event)),
             events.SourceChanged: self._source_changed,
             events.ArmedChanged: self._armed_changed,
+            events.SignalHandlingSeen: self._signal_handling_seen,
             events.Signalling: self._monitor.signalling,
             events.Signalled: self._signalled,
             events.HookRan: self._hook_ran,
@@ -152,7 +154,8 @@ class Engine:
         if successor:
             self._ledger.begin_attempt(t)
             self._checkpoints.begin_attempt()
-            self._own_saves = 0
+            self._own_saves, self._signal_handling = 0, None
+            self._monitor.set_signal_handling(None)
             self._monitor.begin_attempt(t)
         how = "watching again" if is_same else "the run goes on in a new process" if successor else "watching"
         self._emit(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
@@ -246,6 +249,12 @@ class Engine:
         self._unreachable_reason = None if event.armed else event.reason
         self._emit(notices.armed(t, event))
 
+    def _signal_handling_seen(self, t: float, event: events.SignalHandlingSeen) -> None:
+        if event.handling != self._signal_handling:
+            self._signal_handling = event.handling
+            self._monitor.set_signal_handling(event.handling.handled)
+            self._emit(notices.signal_handling(t, event))
+
     def _signalled(self, t: float, event: events.Signalled) -> None:
         self._emit(notices.signalled(t, event))
         self._monitor.signalled(t, event)
@@ -305,6 +314,7 @@ class Engine:
             exited=self._exited,
             warn_horizon_seconds=warning_horizon_seconds(self._policy, ledger.generation_seconds(self._t)),
             run=self._run,
+            signal_handling=self._signal_handling,
         )
 
     def _state(self) -> WatchState:

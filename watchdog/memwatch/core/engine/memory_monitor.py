@@ -46,6 +46,7 @@ class ResourceMonitor:
         self._accounting: str | None = None  # of the latest sample
         self._copy_on_write_reported = False
         self._is_deferred = False  # an interrupt waits for a checkpoint that is being written
+        self._is_save_awaited = False  # an interrupt waits for the trainer's own save
         self.sample: Sample | None = None  # the latest; None after the end
         self.sample_t: float | None = None
         self.usages: tuple[Usage, ...] = ()  # of the latest sample; after the end, of the last that had any
@@ -86,6 +87,10 @@ class ResourceMonitor:
             else:
                 resource.begin_generation(boundary.t, boundary.index)
         self._decision_maker.add_opportunity(boundary.t, "boundary")
+
+    def set_signal_handling(self, handled: bool | None) -> None:
+        """Whether the trainer's code gets a chance to save when it is interrupted; None: not known."""
+        self._decision_maker.saves_on_signal = handled
 
     def invalidate_outlooks(self) -> None:
         """Something has happened that may change an outlook."""
@@ -182,8 +187,16 @@ class ResourceMonitor:
             return
         self._update_outlooks(t, resources)
         decision = self._decision_maker.decide(t, resources, lead) if may_begin else None
+        self._report_awaited_save(t)
         if decision is not None:
             self._begin_interrupt(t, decision, is_writing)
+
+    def _report_awaited_save(self, t: float) -> None:
+        """Say it once for each wait that an interrupt waits for the trainer's own save."""
+        seconds = self._decision_maker.awaited_save_seconds
+        if seconds is not None and not self._is_save_awaited:
+            self._emit(notices.interrupt_awaits_save(t, seconds))
+        self._is_save_awaited = seconds is not None
 
     def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource]) -> None:
         """Renew the outlooks, and report changes."""
@@ -282,7 +295,9 @@ class ResourceMonitor:
                 self._is_deferred = True
                 self._emit(notices.interrupt_deferred(t, self._ledger, resource, evidence))
             return False
-        reason = notices.interrupt_reason(self._ledger, resource, decision, estimate)
+        reason = notices.interrupt_reason(
+            self._ledger, resource, decision, estimate, self._decision_maker.saves_on_signal
+        )
         self._decision_maker.reset()
         self._is_deferred = False
         if self._policy.act:

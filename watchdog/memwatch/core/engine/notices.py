@@ -21,6 +21,7 @@ from memwatch.core.measurements import TreeMemory
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
 from memwatch.core.text_and_units import format_bytes, format_duration, index_text, without_main_module
 
+_AFTER_SAVE = "after the trainer's own save, which alone counts"
 DecisionEvidence = Mapping[str, Any]  # JSON-ready: bytes, seconds, shares; None is unknown
 EXAMINED_MOST = 10  # Types, and attributes, in the fields of an examination (chosen).
 
@@ -205,6 +206,12 @@ def armed(t: float, event: events.ArmedChanged) -> Notice:
     return Notice(t, "armed" if event.armed else "unarmed", text, {"reason": event.reason})
 
 
+def signal_handling(t: float, event: events.SignalHandlingSeen) -> Notice:
+    found = event.handling
+    fields = {"signal": found.signal, "handled": found.handled, "where": found.where, "reason": found.reason}
+    return Notice(t, "signal_handling", words.signal_handling_text(found), fields)
+
+
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +252,11 @@ def interrupt_deferred(
     return Notice(t, "deferred", text, {**_fields(ledger, resource), **decided})
 
 
+def interrupt_awaits_save(t: float, seconds: float) -> Notice:
+    text = f"the interrupt waits for the trainer's own save, due in {format_duration(seconds)}: nothing else saves"
+    return Notice(t, "deferred", text, {"own_save_due_s": round(seconds, 3)})
+
+
 def interrupt(
     t: float, ledger: GenerationLedger, resource: MonitoredResource, reason: str, decided: DecisionEvidence
 ) -> Notice:
@@ -260,7 +272,11 @@ def no_interrupt(
 
 
 def interrupt_reason(
-    ledger: GenerationLedger, resource: MonitoredResource, decision: InterruptDecision, estimate: tuple[float, str]
+    ledger: GenerationLedger,
+    resource: MonitoredResource,
+    decision: InterruptDecision,
+    estimate: tuple[float, str],
+    saves_on_signal: bool | None,
 ) -> str:
     """Why the trainer is interrupted; `estimate`: the seconds that a checkpoint needs, and the origin of that."""
     need_seconds, origin = estimate
@@ -274,7 +290,7 @@ def interrupt_reason(
         "emergency": emergency,
         "time": "a later checkpoint might not be complete",
         "boundary": f"no room for another {ledger.unit} and a checkpoint",
-        "saved": "checkpoint just saved, no room until the next",
+        "saved": f"{'checkpoint just saved' if saves_on_signal is not False else _AFTER_SAVE}, no room until the next",
     }[decision.kind]
     if decision.seconds_left < need_seconds:
         why += ", too late for a checkpoint unless the growth stops at the signal"

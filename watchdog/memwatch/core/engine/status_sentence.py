@@ -11,7 +11,7 @@ from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import Finding, GrowthDriver
 from memwatch.core.forecast.outlook import Outlook
-from memwatch.core.measurements import HOST, Limit, Usage
+from memwatch.core.measurements import HOST, Limit, SignalHandling, Usage
 from memwatch.core.snapshot import Forecast, ResourceView, Verdict, WatchState
 from memwatch.core.text_and_units import (
     format_bytes,
@@ -96,6 +96,14 @@ def exit_text(exited: Exited) -> str:
     elif exited.exit_code:
         text += f" (exit status {exited.exit_code})"
     return text
+
+
+def signal_handling_text(found: SignalHandling) -> str:
+    if found.handled:
+        return f"handles {found.signal} in {found.where}"
+    if found.handled is None:
+        return f"whether it handles {found.signal} is not known: {found.reason}"
+    return f"does not handle {found.signal} ({found.reason}): an interrupt ends it without a save; its own saves count"
 
 
 def outlook_text(usage: Usage, outlook: Outlook, unit: str, last: float | None, phase: str | None) -> str:

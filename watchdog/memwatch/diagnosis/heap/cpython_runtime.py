@@ -39,7 +39,7 @@ class Binary:
                 if runtime:
                     bias = _bias(elf, first)
                     self.runtime = runtime + bias
-                    version = _symbol(elf, "Py_Version")
+                    version = _symbol(elf, "Py_Version", is_exported=True)
                     self.version_at = version + bias if version else 0
                     start, size = _section(elf, ".bss")
                     self.bss = (start + bias, size)
@@ -69,12 +69,17 @@ def _candidates(memory: RemoteMemory) -> Iterator[tuple[str, MemoryMapping]]:
             yield f"{folder}/map_files/{mapping.start:x}-{mapping.end:x}", mapping
 
 
-def _symbol(elf: ELFFile, name: str) -> int:
-    """Return a symbol's address in the file, or 0; by the hash table first, because reading all symbols takes 0.2 s."""
+def _symbol(elf: ELFFile, name: str, *, is_exported: bool = False) -> int:
+    """Return a symbol's address in the file, or 0; by the hash table first, because reading all symbols takes 0.2 s.
+
+    `is_exported`: the hash table has it wherever there is such a table.
+    """
     hashed = elf.get_section_by_name(".gnu.hash")
     found = hashed.get_symbol(name) if isinstance(hashed, GNUHashSection) else None
     if found is not None and found["st_shndx"] != "SHN_UNDEF":
         return int(found["st_value"])
+    if is_exported and isinstance(hashed, GNUHashSection):
+        return 0
     for section in (".dynsym", ".symtab"):
         table = elf.get_section_by_name(section)
         named = table.get_symbol_by_name(name) if isinstance(table, SymbolTableSection) else None
@@ -105,6 +110,7 @@ _GENERATIONS = 3
 _COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted after the permanent generation
 _TO_PERMANENT = range(72, 92, 4)  # from the first generation to the permanent one, in the builds that were seen
 _SEARCHED = 9216  # bytes of an interpreter's state that are searched for lists that are not at the known offset
+_RUNTIME_BYTES = 1 << 18  # the runtime's structure has up to this many bytes (3.13: about 120 kB)
 _TRIES, _TRY_SECONDS = 400, 0.005  # to see each list closed: 2 s (chosen)
 POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
 MAX_INTERPRETERS = 64  # of a process: a bound against circles
@@ -141,6 +147,7 @@ class Interpreter:
     states: tuple[int, ...]  # addresses of its PyInterpreterState structures
     gc_list_heads: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
     collectors: tuple[int, ...] = ()  # addresses of each interpreter's counts of collections, where they are known
+    variables: tuple[tuple[int, int], ...] = ()  # from, to: where C variables of the runtime lie
 
     def collection_counts(self, memory: RemoteMemory) -> tuple[int, ...]:
         """Return the number of full collections of each interpreter; -1 while one of any kind is under way."""
@@ -169,7 +176,9 @@ def find_interpreter(memory: RemoteMemory, seconds: float = FIND_SECONDS) -> Int
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
             collectors.append(found[_GENERATIONS] + _RECORD)
-    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors))
+    bss, size = binary.bss
+    variables = ((bss, bss + size), (binary.runtime, binary.runtime + _RUNTIME_BYTES))
+    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors), variables)
 
 
 def _version(memory: RemoteMemory, binary: Binary) -> str:

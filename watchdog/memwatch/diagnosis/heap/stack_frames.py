@@ -116,14 +116,15 @@ class _Offsets:
     first_line: int
     lines: int  # the table
     instructions: int  # code -> the first instruction
+    globals: int  # code -> the names of globals and attributes that it uses
     variable_count: int
     variable_names: int
     variables: int  # frame -> the first variable
 
 
 # In the order of the fields: those of the thread and the frame, of the code object, of the variables.
-_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 28, 72, 360)
-_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 72, 96, 72)
+_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 64, 28, 72, 360)
+_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 32, 72, 96, 72)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
@@ -276,6 +277,21 @@ class Frames:
                 with suppress(UnreadableError):
                     self._known[location] = self._frame(*location)
         return tuple(frame for location in stack if (frame := self._known[location]) is not None)
+
+    def function(self, code: int) -> StackFrame:
+        """Return the function with this code, at its first line; SourceError when it cannot be read."""
+        offsets = self._offsets
+        function = self._frame(code, code + offsets.instructions if self._minor >= 11 else 0)
+        return replace(function, line=unpack_from("<i", self._memory.read(code + offsets.first_line, 4))[0])
+
+    def used_names(self, code: int) -> frozenset[str]:
+        """Return the names of globals and attributes that a code object uses; SourceError when it cannot be read."""
+        names = self._memory.word(code + self._offsets.globals)
+        count = self._memory.word(names + 16)
+        if count > _MAX_VARIABLES:
+            raise UnreadableError("no code")
+        addresses = self._memory.words(names + self._builtins.tuple_bytes, count) if count else ()
+        return frozenset(filter(None, map(self._builtins.text_or_none, addresses)))
 
     def _frame(self, code: int, instruction: int) -> StackFrame:
         offsets, minor = self._offsets, self._minor

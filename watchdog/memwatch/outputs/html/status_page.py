@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from memwatch.core.engine.status_sentence import signal_handling_text
 from memwatch.core.events import Notice
 from memwatch.core.measurements import Usage
 from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
@@ -73,6 +74,8 @@ def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "state", snapshot.state.value
     if snapshot.up:
         yield "interrupt", "would reach it" if snapshot.unarmed is None else f"would not reach it: {snapshot.unarmed}"
+    if snapshot.up and snapshot.signal_handling is not None:
+        yield "the trainer", signal_handling_text(snapshot.signal_handling)
     saved_t = snapshot.checkpoint_t
     yield "last checkpoint", "none seen" if saved_t is None else f"{format_duration(snapshot.t - saved_t)} ago"
     yield "a checkpoint takes", f"{format_duration(snapshot.checkpoint_seconds)} ({snapshot.checkpoint_origin})"
