@@ -21,6 +21,7 @@ from memwatch.sources.memory.cgroup import (
     parse_mountinfo,
     parse_proc_cgroup,
 )
+from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
 from memwatch.sources.memory.process_tree import TreeReader
 from support.fakeproc import FakeProc
 from support.trainers import memory_cgroup, running
@@ -171,7 +172,10 @@ class Hierarchy:
         self.proc.write("10/cgroup", f"4:memory:{path}\n" if self.version == 1 else f"0::{path}\n")
 
     def reader(self, *pids: int) -> CgroupReader:
-        return CgroupReader(10, root=str(self.proc), tree_pids=lambda: pids or (10,))
+        return self.reader_of(lambda: pids or (10,))
+
+    def reader_of(self, tree_pids) -> CgroupReader:
+        return CgroupReader(10, str(self.proc), NeighbourReader(10, tree_pids, str(self.proc)))
 
 
 @pytest.fixture(params=[1, 2])
@@ -283,7 +287,7 @@ def test_ownership_is_not_lost_to_a_worker_that_the_tree_has_not_met_yet(both):
     both.group("/job", limit=300 * MB, procs=[10])
     both.join("/job")
     tree = {10}
-    reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: tree)
+    reader = both.reader_of(lambda: tree)
     assert reader.read_memory(0.0).owned
     both.group("/job", limit=300 * MB, procs=[10, 11])
     both.proc.process(11, anon=50 * MB)
@@ -310,7 +314,7 @@ def test_where_nobody_can_look_who_is_in_a_cgroup_it_belongs_to_whom_it_did(both
 
 def test_whose_a_cgroup_is_is_asked_the_less_often_the_less_it_matters(both):
     asked = []
-    reader = CgroupReader(10, root=str(both.proc), tree_pids=lambda: asked.append(True) or (10,))
+    reader = both.reader_of(lambda: asked.append(True) or (10,))
     both.join("/job")
 
     def asked_in(seconds: range, limit: int | None, procs: Sequence[int]) -> list[int]:
@@ -422,7 +426,7 @@ MORE = "y = bytearray(b'y') * (40 * MB)\nsay('more')\nsys.stdin.readline()\n"
 def test_a_real_job_in_a_real_cgroup(real):
     with running(ALLOCATE + MORE, before=f"echo $$ > {real}/cgroup.procs") as program:
         tree = TreeReader(program.pid)
-        reader = CgroupReader(program.pid, tree_pids=tree.tree_pids)
+        reader = CgroupReader(program.pid, neighbours=NeighbourReader(program.pid, tree.tree_pids))
         memory = reader.read_memory(0.0)
         innermost = memory.levels[0]
         assert (innermost.path, innermost.limit_bytes, memory.owned) == (f"/{real.name}", 300 * MB, True)
