@@ -216,7 +216,15 @@ def neighbours(t: float, found: Neighbours) -> Notice:
         parts.append(f"{format_bytes(found.members_bytes)} are of workers of its job that are no children")
     if found.others:
         parts.append(f"{format_bytes(found.others_bytes)} are not the trainer's job's")
-    return Notice(t, "neighbours", f"of cgroup {found.cgroup} {' and '.join(parts)}: {named}", asdict(found))
+    fields = {
+        "cgroup": found.cgroup,
+        "others_bytes": found.others_bytes,
+        "others": found.others,
+        "members_bytes": found.members_bytes,
+        "members": found.members,
+        "largest": [asdict(each) for each in found.largest],
+    }
+    return Notice(t, "neighbours", f"of cgroup {found.cgroup} {' and '.join(parts)}: {named}", fields)
 
 
 def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:

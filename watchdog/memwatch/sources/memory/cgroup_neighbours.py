@@ -75,7 +75,7 @@ class NeighbourReader:
         self._tree_pids, self._proc, self._adopt, self._adopted_pids = tree_pids, root, adopt, adopted_pids
         self._membership = JobMembership(pid, root)
         self._seen: NeighboursSeen | None = None  # not polled yet
-        self._first_t: float | None = None
+        self._first_t = math.inf  # of the first search
         self._names: dict[int, tuple[int, str]] = {}  # PID -> start in ticks, name
         self._members: dict[int, str] = {}  # PID -> why
         self._files_read = 0  # in the latest search
@@ -98,7 +98,7 @@ class NeighbourReader:
                    for directory, level in levels if level.limit_bytes is not None]  # fmt: skip
         begins, self._is_limited = bool(limited) and not self._is_limited, bool(limited)
         if now >= self._next_t or begins:
-            self._first_t = now if self._first_t is None else self._first_t
+            self._first_t = min(self._first_t, now)
             self._files_read = 0
             if limited:
                 _, directory, path = min(limited)
@@ -138,7 +138,7 @@ class NeighbourReader:
         if self._has_neighbours or known:
             self._seen = NeighboursSeen(now, self._summary(path, found if self._has_neighbours else []))
         if self._has_neighbours:
-            return max(_FOLLOW_SECONDS, (now - (self._first_t or now)) * _AGE_SHARE)
+            return max(_FOLLOW_SECONDS, (now - self._first_t) * _AGE_SHARE)
         return _ALONE_SECONDS
 
     def _identify(self, directory: str, own_path: str, *, with_members: bool) -> list[_Found]:

@@ -121,6 +121,7 @@ class TreeReader:
     def adopt(self, members: Mapping[int, int]) -> None:
         """Add processes that belong to the job but are no descendants, PID -> parent; what is below them follows."""
         self._add_processes(members, are_members=True)
+        self._descendants.force_full_walk()
 
     def adopted_pids(self) -> frozenset[int]:
         """The PIDs of the tree that are no descendants of the trainer."""
