@@ -113,6 +113,7 @@ class MonitoredResource:
         self.first_t = self._t = self._outlook_t = t
         self.first_bytes = self.peak = used_bytes
         self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
+        self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
         self.outlook, self._warning = WARMING_UP, LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
@@ -136,7 +137,7 @@ class MonitoredResource:
         if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
             if is_cgroups(limit) or is_cgroups(known_limit):
-                self._level_step(t, used)
+                self._count_by(limit.origin if is_cgroups(limit) else "", t, used)
         self.usage, self._t = usage, t
         if used > self.peak:
             self.peak = used
@@ -152,16 +153,22 @@ class MonitoredResource:
         if self._fast_steps > 0 or len(self._pending) >= MAX_PENDING_SAMPLES:
             self._flush()
 
-    def _level_step(self, t: float, used: int) -> None:
-        """Level the step between two ways of counting: a cgroup that is shared holds more than the job, at once."""
+    def _count_by(self, origin: str, t: float, used: int) -> None:
+        """Level the step between two ways of counting: a cgroup that is shared holds more than the job, at once.
+
+        `origin`: of a cgroup's limit; empty: the job is counted. A way that was left and comes again goes on.
+        """
         before_t, before, _ = self._last
         step = used - before
-        if abs(step) > max(MIN_STEP_BYTES, 2 * self.fastest * (t - before_t)):
-            self._offset -= step
-            self.peak += step
-            self.first_bytes += step
-            self._last = before_t, used, used
-            self.invalidate_outlook()
+        if origin not in self._offsets:
+            is_step = abs(step) > max(MIN_STEP_BYTES, 2 * self.fastest * (t - before_t))
+            self._offsets[origin] = self._offset - (step if is_step else 0)
+        change = self._offset - self._offsets[origin]
+        self._offset -= change
+        self.peak += change
+        self.first_bytes += change
+        self._last = before_t, before + change, before + change
+        self.invalidate_outlook()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int], usage: Usage) -> None:
         """Add samples in order under one limit. `limit_used`: its bytes that anybody uses; `usage`: the last sample."""

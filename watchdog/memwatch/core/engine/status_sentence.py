@@ -9,7 +9,7 @@ from typing import Any
 
 from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.examination import Finding, GrowthDriver
+from memwatch.core.examination import BESIDE_CAUSES, Finding, GrowthDriver
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.snapshot import Forecast, NeighbourGrowth, ResourceView, Verdict, WatchState
@@ -187,10 +187,11 @@ def finding_text(one: Finding, unit: str) -> str:
 
 
 def finding_headline(one: Finding, unit: str) -> str:
-    """`LEAK FOUND in evaluate: +1.0 GB/generation since generation 3`"""
+    """`LEAK FOUND in evaluate: +1.0 GB/generation since generation 3`, or `OTHERS GROW: ...`"""
+    word = one.cause.replace("_", " ").upper() if one.cause in BESIDE_CAUSES else "LEAK FOUND"
     where = f" in {one.phase}" if one.phase else ""
     growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
-    return f"{_prefix(one.resource)}LEAK FOUND{where}: {growth}/{unit} since {since}"
+    return f"{_prefix(one.resource)}{word}{where}: {growth}/{unit} since {since}"
 
 
 def since_text(since: float, unit: str) -> str:

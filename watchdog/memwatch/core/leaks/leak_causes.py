@@ -13,8 +13,10 @@ from memwatch.core.examination import (
     ARRAY_TYPES,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
+    OTHERS_GROW,
     TENSORS,
     UNNAMED_HOLDER_PREFIX,
+    WORKERS_GROW,
     Finding,
     Growth,
     GrowthDriver,
@@ -105,13 +107,13 @@ def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple
 # --- growth that is not the trainer's --------------------------------------------------------------------------------
 
 OTHERS = LeakCause(
-    "others_grow",
+    OTHERS_GROW,
     "other processes in the cgroup grow, not the trainer",
     "look at those processes; give the trainer a cgroup, a container or a job step of its own",
     0.95,
 )
 MEMBERS = LeakCause(
-    "workers_grow",
+    WORKERS_GROW,
     "workers of the job that are no children of the trainer grow, not the trainer itself",
     "look at what the workers keep; attach to one of them to have it examined",
     0.95,
@@ -135,7 +137,8 @@ def _neighbour_findings(history: ExaminationHistory, context: DiagnosisContext, 
         facts = [f"that is {share:.0%} of the growth of memory"]
         if holder is not None:
             facts.insert(0, f"{name} takes {format_bytes(holder.bytes)} of the cgroup now")
-        yield cause.finding(growth, None, *facts, share=share)
+        found = cause.finding(growth, None, *facts, share=share)
+        yield found if holder is None else replace(found, title=f"{cause.title}: {name}")
 
 
 def _own_growth(memory: Growth, beside: float) -> Growth:
