@@ -38,10 +38,25 @@ def test_an_own_cgroup_without_a_limit_is_no_measure_of_the_job():
     assert job_bytes(None, free) == 25 * GB, "better than nothing"
 
 
-def test_in_a_shared_cgroup_the_tree_says_what_is_used_and_the_cgroup_what_is_left():
-    usage = only(cgroup=replace(CGROUP, owned=False), host=HOST)
-    assert usage.used_bytes == 20 * GB
-    assert usage.limit.headroom_bytes == 150 * GB
+def test_a_cgroup_that_is_shared_is_forecast_by_its_own_use():
+    """What others take of it is a part of the growth: use and limit are of the same cgroup."""
+    shared = replace(CGROUP, owned=False)
+    usage = only(cgroup=shared, host=HOST)
+    assert (usage.used_bytes, usage.limit.headroom_bytes) == (25 * GB, 150 * GB)
+    assert accounting_method(TREE, shared, (), usage.limit) == "cgroup"
+
+
+def test_where_another_limit_is_nearer_a_shared_cgroup_does_not_say_what_the_job_uses():
+    shared = replace(CGROUP, owned=False)
+    for usage in (only(cgroup=shared, host=replace(HOST, available_bytes=3 * GB)), only(cgroup=shared, limit=21 * GB)):
+        assert usage.used_bytes == 20 * GB
+        assert accounting_method(TREE, shared, (), usage.limit) == "rss"
+
+
+def test_at_each_level_the_use_is_that_of_the_level_whose_limit_is_the_nearest():
+    above = CgroupLevel("/pod", 198 * GB, 8 * GB, 200 * GB)  # with other containers
+    usage = only(cgroup=replace(CGROUP, levels=(POD, above)))
+    assert (usage.limit.origin, usage.used_bytes, usage.limit.headroom_bytes) == ("cgroup /pod", 190 * GB, 10 * GB)
 
 
 def test_an_ancestor_that_is_nearly_full_binds_before_the_looser_own_level():

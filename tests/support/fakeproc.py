@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PAGE = 4096
@@ -51,6 +51,11 @@ class FakeProc:
         swap: int = 0,
         with_children_file: bool = True,
         group: int | None = None,
+        start: int = 0,
+        session: int = 0,
+        process_group: int = 0,
+        terminal: int = 0,
+        argv: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """One process; sizes in bytes. A process without a size has no memory: a zombie."""
@@ -58,6 +63,7 @@ class FakeProc:
         total = pages if size is None else size // PAGE
         self.write(f"{pid}/statm", f"{total} {pages} {shared // PAGE} 1 0 {total} 0\n")
         fields = ["0"] * 49
+        fields[2:5], fields[19] = [str(process_group), str(session), str(terminal)], str(start)
         fields[0], fields[1], fields[23], fields[25] = state, str(parent), str(layout), str(layout)
         self.write(f"{pid}/stat", f"{pid} ({comm}) {' '.join(fields)}\n")
         self.write(
@@ -68,6 +74,8 @@ class FakeProc:
         )
         unlimited = "unlimited            unlimited            bytes     \n"
         self.write(f"{pid}/limits", f"Max data size             {unlimited}Max address space         {unlimited}")
+        if argv:
+            self.write(f"{pid}/cmdline", "".join(f"{word}\0" for word in argv))
         if environ is not None:
             self.write(f"{pid}/environ", "".join(f"{name}={value}\0" for name, value in environ.items()))
         self.write(f"{pid}/task/{pid}/stat", "")

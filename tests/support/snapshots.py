@@ -108,6 +108,7 @@ def make_sample(view: ResourceView, gpus: int = 0) -> Sample:
             error_bytes=GB // 10,
             cow_bytes=3 * GB,
             cow_bytes_per_second=2e6,
+            member_bytes=GB if gpus else None,
             ranks=tuple(RankMemory(i, i, 5000 + i, used // max(1, gpus), (5000 + i, 6000 + i)) for i in range(gpus)),
         ),
         cgroup=CgroupMemory(

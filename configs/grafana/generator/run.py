@@ -131,6 +131,7 @@ def _readings() -> Iterator[p.Panel]:
         Line(a(f.TREE_FILE), "files"),
         Line(a(f.TREE_SHMEM), "shared"),
         Line(a(f.TREE_SWAP), "swap"),
+        Line(a(f.TREE_MEMBER_BYTES), "members that are no children"),
         Line(a(f.TREE_ROOT_VIRTUAL), "address space of the trainer", "bound"),
         Line(a(f.TREE_ERROR), "standard error", "bound"),
     )
@@ -139,6 +140,7 @@ def _readings() -> Iterator[p.Panel]:
         "Cgroups",
         Line(charged, "{{path}}"),
         Line(a(f.CGROUP_LIMIT), "limit of {{path}}", "limit"),
+        Line(a(f.CGROUP_OTHERS), "others in {{path}}", "bound"),
         Line(a(f.CGROUP_SWAP), "swap of its own", "bound"),
         note="Every level up to the root, without the page cache that the kernel can give back.",
     )
@@ -155,7 +157,12 @@ def _readings() -> Iterator[p.Panel]:
         Line(f"{a(f.TREE_COW_GROWTH)} * 3600", "an hour", "forecast"),
         width=8,
     )
-    yield p.chart("Processes", Line(a(f.TREE_PROCESSES), "of the tree"), width=4)
+    yield p.chart(
+        "Processes",
+        Line(a(f.TREE_PROCESSES), "of the tree"),
+        Line(a(f.TREE_MEMBERS), "of it no children"),
+        width=4,
+    )
     yield p.chart(
         "OOM kills", Line(f"increase({a(f.CGROUP_OOM_KILLS)}[$__rate_interval])", "in its cgroup", "bars"), width=4
     )

@@ -53,6 +53,42 @@ def test_a_change_of_the_limit_is_no_rise() -> None:
     assert resource.burst.threat_rate(10, 2000, 5.0) == 0.0
 
 
+def in_cgroup(used: int, limit: int = LIMIT) -> Usage:
+    return Usage(HOST, used, Limit(limit, "cgroup /job", limit - used))
+
+
+def test_where_a_cgroup_binds_from_now_on_its_others_are_no_growth() -> None:
+    """The job takes 2 MB a second; from the 50th on a cgroup's limit is the nearest, in which others hold 40 MB.
+
+    What the job takes in that second is not told from them.
+    """
+    mb = 10**6
+    resource = MonitoredResource(Usage(HOST, 10 * mb, Limit(900 * mb, "host", 800 * mb)), Forecaster(), 0.0)
+    for t in range(1, 100):
+        used = (10 + 2 * t) * mb
+        at_host = Usage(HOST, used, Limit(900 * mb, "host", 800 * mb - used))
+        resource.add_sample(float(t), at_host if t < 50 else in_cgroup(used + 40 * mb, 500 * mb))
+    resource.update_outlook(99.0, None, ())
+    trend, forecast = resource.outlook.trend, resource.outlook.forecast
+    assert trend is not None and trend.growth_per_second == pytest.approx(2 * mb, rel=0.05)
+    assert forecast is not None and forecast.eta_seconds == pytest.approx((500 - 248) / 2, rel=0.1)
+    assert (resource.usage.used_bytes, resource.peak, resource.first_bytes) == (248 * mb, 248 * mb, 52 * mb)
+    assert resource.outlook_valid_below(resource.usage) <= 500 * mb
+
+
+def test_a_real_rise_is_not_levelled_where_the_way_of_counting_stays_alike() -> None:
+    """An own cgroup and the tree show the same, whichever limit is the nearest."""
+    mb = 10**6
+    resource = MonitoredResource(in_cgroup(10 * mb, 500 * mb), Forecaster(), 0.0)
+    for t in range(1, 100):
+        used = (10 + 2 * t) * mb
+        at_host = Usage(HOST, used, Limit(900 * mb, "host", 400 * mb - used))
+        resource.add_sample(float(t), at_host if t % 2 else in_cgroup(used, 500 * mb))
+    resource.update_outlook(99.0, None, ())
+    trend = resource.outlook.trend
+    assert trend is not None and trend.growth_per_second == pytest.approx(2 * mb, rel=0.05)
+
+
 def test_the_memory_of_a_checkpoint_lies_between_the_rise_and_the_release() -> None:
     """The largest of the lower bounds counts, and no checkpoint took more than its rise or release, if that is more."""
     resource = MonitoredResource(usage(1000), Forecaster(), 0.0)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.forecast.outlook import Outlook
-from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import Forecast, ResourceView, Trend, Verdict, WatchState
+from memwatch.core.measurements import Limit, Neighbour, Usage
+from memwatch.core.snapshot import Forecast, NeighbourGrowth, ResourceView, Trend, Verdict, WatchState
 
 GB = 10**9
 LIMIT = Limit(175 * GB, "cgroup /kubepods/pod1", 100 * GB)
@@ -32,6 +32,22 @@ def test_the_sentence_of_a_leak():
     assert text(Verdict.LEAK) == (
         "OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows 12.9 GB/generation, in evaluate"
     )
+
+
+@pytest.mark.parametrize(
+    ("others", "members", "said"),
+    [
+        (8.6e6, 0.0, ", of it 12.9 GB by others: ray::Worker (pid 123)"),
+        (99e6, 0.0, ", of it 12.9 GB by others: ray::Worker (pid 123)"),  # no more than all of it
+        (0.0, 4.3e6, ", of it 6.5 GB by workers that are no children: serve (pid 7)"),
+        (1e6, -5e6, ""),
+    ],
+)
+def test_growth_that_is_not_the_trainers_is_told_as_others(others, members, said):
+    beside = NeighbourGrowth(others, members, Neighbour(123, "ray::Worker", GB), Neighbour(7, "serve", GB, "fork"))
+    known = Outlook(Verdict.LEAK, TREND, LEAK)
+    shown = words.outlook_text(Usage("host", 75 * GB, LIMIT), known, "generation", 25.0, None, beside=beside)
+    assert shown.endswith(f"grows 12.9 GB/generation{said}")
 
 
 @pytest.mark.parametrize(

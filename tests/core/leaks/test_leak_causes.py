@@ -13,7 +13,8 @@ from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, Finding, GrowthDriv
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
 from memwatch.core.leaks.leak_causes import RULES, find_causes
-from memwatch.core.snapshot import Gauge
+from memwatch.core.measurements import Neighbour
+from memwatch.core.snapshot import Gauge, NeighbourGrowth
 from support.examinations import examined
 
 MB = 10**6
@@ -190,6 +191,50 @@ def test_growth_that_no_attribute_holds_has_a_cause_too(shown, cause):
     (found,) = after(shown)[0]
     assert (found.cause, found.growth.per_unit) == (cause, pytest.approx(50 * MB, rel=0.11))
     assert found.confidence < 0.6
+
+
+# --- what is not the trainer's ---
+
+SERVER, WORKER = Neighbour(20, "python3 serve.py", 90 * MB), Neighbour(21, "ray::Worker", 50 * MB, "environment")
+
+
+def beside(others: float = 0.0, members: float = 0.0) -> DiagnosisContext:
+    """So many bytes a generation, which lasts 100 s, are taken by others and by workers that are no children."""
+    growth = NeighbourGrowth(others / 100, members / 100, SERVER if others else None, WORKER if members else None)
+    return replace(SITUATION, neighbours=growth)
+
+
+@pytest.mark.parametrize(
+    ("situation", "cause", "who"),
+    [
+        (beside(others=50 * MB), "others_grow", "python3 serve.py (pid 20)"),
+        (beside(members=50 * MB), "workers_grow", "ray::Worker (pid 21)"),
+        (beside(others=44 * MB), "others_grow", "python3 serve.py (pid 20)"),  # measured as nearly all of it
+        (beside(others=80 * MB), "others_grow", "python3 serve.py (pid 20)"),  # measured as more than all of it
+    ],
+)
+def test_growth_of_others_is_not_the_trainers(situation, cause, who):
+    (found,) = after(rest(sizes=lambda _: {"dict": 40 * MB}), situation)[0]
+    assert (found.cause, found.holder, found.phase) == (cause, "", None)
+    assert found.title.endswith(f": {who}") and "not the trainer" in found.title
+    assert 44 * MB <= found.growth.per_unit <= 50 * MB and 0.87 <= found.share <= 1.0
+
+
+def test_what_is_the_trainers_own_is_told_beside_what_others_take():
+    shown = [{**one, "used": 2 * one["used"]} for one in kept("__main__.Record")]  # 64 MB, half of them its own
+    own, others = sorted(after(shown, beside(others=30 * MB))[0], key=lambda one: one.cause, reverse=True)
+    assert (own.cause, others.cause) == ("unbounded_container", "others_grow")
+    assert own.share == pytest.approx(32 / 34) and others.share == pytest.approx(30 / 64)
+
+
+def test_of_growth_that_is_half_others_the_rest_has_its_cause():
+    found = after(rest(sizes=lambda _: {"dict": 40 * MB}), beside(others=25 * MB))[0]
+    assert {one.cause: round(one.growth.per_unit / MB) for one in found} == {"others_grow": 25, "native_leak": 25}
+
+
+def test_others_that_stand_still_are_no_cause():
+    (found,) = after(rest(sizes=lambda _: {"dict": 40 * MB}), beside(others=1 * MB))[0]
+    assert found.cause == "native_leak"
 
 
 @pytest.mark.parametrize(

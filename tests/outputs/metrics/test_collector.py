@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from memwatch.core.measurements import RunIdentity, Sample, TreeMemory, Usage
+from memwatch.core.measurements import Neighbours, RunIdentity, Sample, TreeMemory, Usage
 from memwatch.core.snapshot import Expectation, Forecast, Gauge, Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.metrics.collector import (
@@ -52,7 +52,8 @@ def full_snapshot() -> Snapshot:
     """One in which everything is known."""
     expected = Expectation("growth < 5GB/generation", met=False, breaches=3, first="generation 1: +12.9 GB")
     run = RunIdentity("job-7", "node-a", 3, 2)
-    return make_snapshot(7, 2, diagnosis=make_diagnosis(), expectations=(expected,), run=run)
+    beside = Neighbours("/kubepods/pod7", 10**9, 1, 0, 0)
+    return make_snapshot(7, 2, diagnosis=make_diagnosis(), expectations=(expected,), run=run, neighbours=beside)
 
 
 def exported() -> dict[str, tuple[str, frozenset[str]]]:

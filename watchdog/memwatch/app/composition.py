@@ -38,6 +38,7 @@ from memwatch.sources.kernel_files import HeldFile
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
+from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.memory.process_tree import TreeReader
@@ -128,7 +129,7 @@ class TrainerWatch:
                 log_end=log_source.read_last_text if log_source is not None else str,
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
-            self._sources += [checkpoints, self._examinations, *self._session.sources]
+            self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
             if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
                 look = SignalHandlingLook(facts.target, self._signal_plan)
                 self._sources.append(stack.enter_context(closing(look)))
@@ -391,6 +392,7 @@ class Readers:
 
     tree: TreeReader
     cgroup: CgroupReader
+    neighbours: NeighbourReader
     gpus: GpuReader | None
     sampler: Sampler
 
@@ -411,11 +413,17 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
             patience_s=gpu_patience_seconds,
             deadline_s=max(GPU_DEADLINE_SECONDS, gpu_patience_seconds),
         )
-    cgroup = CgroupReader(pid, tree_pids=lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()))
+    neighbours = NeighbourReader(
+        pid,
+        lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()),
+        adopt=tree.adopt,
+        adopted_pids=tree.adopted_pids,
+    )
+    cgroup = CgroupReader(pid, neighbours=neighbours)
     gpus_expected = config.gpu.enabled is True  # not "auto"
     sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=gpus_expected)
     stack.callback(sampler.close)
-    return Readers(tree, cgroup, gpus, sampler)
+    return Readers(tree, cgroup, neighbours, gpus, sampler)
 
 
 def find_target(config: Config, excluded: Collection[tuple[int, int]] = ()) -> TargetFacts:

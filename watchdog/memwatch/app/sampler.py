@@ -56,7 +56,9 @@ class Sampler:
         if gpus is self._last_gpus:
             pools = tuple(usage for usage in pools if usage.resource == HOST)
         self._last_gpus = gpus
-        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting_method(tree, cgroup, gpus))
+        bound = next((usage.limit for usage in pools if usage.resource == HOST), None)
+        accounting = accounting_method(tree, cgroup, gpus, bound)
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting)
 
     def _attempt(
         self, reader: Reader[T], now: float, unread: list[UnavailableSource], expected: bool = False

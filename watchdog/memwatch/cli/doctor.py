@@ -223,7 +223,7 @@ def _limit(usage: Usage) -> DoctorCheck:
 def _cgroup(cgroup: CgroupMemory, of_trainer: bool) -> str:
     bounds = [level.limit_bytes for level in cgroup.levels if level.limit_bytes is not None]
     limit = f"limit {format_bytes(min(bounds))}" if bounds else "no limit set"
-    owner = ", the trainer's own" if cgroup.owned else ", shared with others: growth is measured by process"
+    owner = ", the trainer's own" if cgroup.owned else ", shared with others: their growth counts"
     return f"version {cgroup.version}, {cgroup.levels[0].path}, {limit}{owner if of_trainer else ''}"
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from memwatch.core.examination import Examination
-from memwatch.core.measurements import Limit, RunIdentity, Sample, SignalHandling, Target, Usage
+from memwatch.core.measurements import Limit, Neighbours, RunIdentity, Sample, SignalHandling, Target, Usage
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 
@@ -84,6 +84,14 @@ class Sampled:
 
     t: float
     sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursSeen:
+    """Processes beside the trainer's own tree use memory of its cgroup (reported when it has changed)."""
+
+    t: float
+    neighbours: Neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +315,7 @@ class GaveUp:
 Event = (
     Attached
     | Sampled
+    | NeighboursSeen
     | GenerationSeen
     | TotalSeen
     | PhaseSeen

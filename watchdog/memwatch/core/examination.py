@@ -13,6 +13,7 @@ LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "lo
 NDARRAY = "numpy.ndarray"
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 ARRAY_TYPES = (NDARRAY, *TENSORS)
+OTHERS_GROW, WORKERS_GROW = BESIDE_CAUSES = ("others_grow", "workers_grow")  # growth that is not the trainer's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class TreeMemory:
     stale: str = ""  # why details (limits, swap, processes) are those of an earlier sample; empty: they are not
     survey_cost: PageSamplingCost = PageSamplingCost()
     ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
+    member_processes: int = 0  # of `processes`: of the same job, but no descendants of the trainer
+    member_bytes: int | None = None  # of used_bytes: theirs; None: there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,28 @@ class CgroupMemory:
         A session's cgroup without a limit also holds memory left behind by earlier programs, which reaches no bound.
         """
         return self.owned and any(level.limit_bytes is not None for level in self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A process beside the trainer's own tree that uses memory of its cgroup."""
+
+    pid: int
+    name: str  # printable
+    bytes: int  # its anonymous memory
+    member: str = ""  # why it belongs to the trainer's job: "fork", "environment" ...; empty: it does not
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The processes beside the trainer's own tree in the cgroup whose limit is the nearest."""
+
+    cgroup: str  # its path
+    others_bytes: int  # anonymous memory of the processes that are not of the trainer's job
+    others: int  # how many these are
+    members_bytes: int  # the same of those that belong to its job, but are no descendants
+    members: int
+    largest: tuple[Neighbour, ...] = ()  # the largest few, the largest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
+from typing import TypeGuard
 
 from memwatch.core.measurements import HOST, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
 
@@ -39,10 +40,18 @@ def usages(
         shared = used + unified_bytes(used, host, gpus)
         bound = min(_bounds(shared, tree, cgroup, host, limit_bytes), key=itemgetter(2), default=None)
         limit = None if bound is None else Limit(*bound)
-        excludes_gpus = limit is not None and limit.origin.startswith(("cgroup", "rlimit"))
-        pools.append(Usage(HOST, used if excludes_gpus else shared, limit))
+        if is_cgroups(limit):  # what others take of the cgroup is a part of the use that reaches its limit
+            shared = max(0, limit.bytes - limit.headroom_bytes)
+        elif limit is not None and limit.origin.startswith("rlimit"):
+            shared = used  # GPUs are not counted by it
+        pools.append(Usage(HOST, shared, limit))
     pools += (usage for gpu in gpus if (usage := gpu_usage(gpu)) is not None)
     return tuple(pools)
+
+
+def is_cgroups(limit: Limit | None) -> TypeGuard[Limit]:
+    """Whether the limit is a cgroup's, so that the use is all that is charged to that cgroup, whoever takes it."""
+    return limit is not None and limit.origin.startswith("cgroup")
 
 
 def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | None:
@@ -53,10 +62,18 @@ def job_bytes(tree: TreeMemory | None, cgroup: CgroupMemory | None) -> int | Non
 
 
 def accounting_method(
-    tree: TreeMemory | None, cgroup: CgroupMemory | None, gpus: Sequence[GpuMemory] = ()
+    tree: TreeMemory | None,
+    cgroup: CgroupMemory | None,
+    gpus: Sequence[GpuMemory] = (),
+    limit: Limit | None = None,
 ) -> str | None:
-    """Name how the use was found: "cgroup", or TreeMemory's, with "+gpu" if GPUs hold main memory; None: unknown."""
+    """Name how the use was found: "cgroup", or TreeMemory's, with "+gpu" if GPUs hold main memory; None: unknown.
+
+    `limit` is the one that binds.
+    """
     unified = "+gpu" if gpus and any(gpu.attribution == "unified" and gpu.used_bytes for gpu in gpus) else ""
+    if tree is not None and is_cgroups(limit):
+        return f"cgroup{unified}"
     if cgroup is not None and (cgroup.counts_job or (tree is None and cgroup.owned)):
         return f"cgroup{unified}"
     return f"{tree.accounting}{unified}" if tree else None

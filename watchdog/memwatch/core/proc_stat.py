@@ -11,12 +11,15 @@ _FIELDS_AFTER_NAME = 20  # state (field 3) up to starttime (field 22)
 
 @dataclass(frozen=True, slots=True)
 class ProcStat:
-    """The fields of /proc/PID/stat that identity and liveness need."""
+    """The fields of /proc/PID/stat that identity, kinship and liveness need."""
 
     pid: int
     name: str  # as the program chose it: up to 15 bytes of anything, `foo) Z ` too
     state: str  # one letter; "Z" and "X" are dead
     parent_pid: int
+    group_id: int  # of its process group; -1 while it is reaped, as is the next
+    session_id: int
+    terminal: int  # the device number of its controlling terminal; 0: it has none
     flags: int
     start_ticks: int
     layout: tuple[int, int] | None  # addresses of code and stack, the same in forks; None: it is being started
@@ -51,11 +54,18 @@ def parse_stat(data: bytes) -> ProcStat:
         name=name.decode("utf-8", "replace"),
         state=fields[0].decode("ascii", "replace"),
         parent_pid=_int(fields[1]),
+        group_id=_signed(fields[2]),
+        session_id=_signed(fields[3]),
+        terminal=_signed(fields[4]),
         flags=_int(fields[6]),
         start_ticks=_int(fields[19]),
         layout=(_int(fields[23]), _int(fields[25])) if len(fields) > 25 and _int(fields[23]) else None,
         wait_status=_int(fields[49]) if len(fields) > 49 else None,
     )
+
+
+def _signed(field: bytes) -> int:
+    return -_int(field[1:]) if field.startswith(b"-") else _int(field)
 
 
 def _int(field: bytes) -> int:

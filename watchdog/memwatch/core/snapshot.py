@@ -7,7 +7,7 @@ from enum import Enum
 
 from memwatch.core.events import Exited, Notice
 from memwatch.core.examination import Diagnosis
-from memwatch.core.measurements import RunIdentity, Sample, SignalHandling, Target, Usage
+from memwatch.core.measurements import Neighbour, Neighbours, RunIdentity, Sample, SignalHandling, Target, Usage
 
 
 class Verdict(str, Enum):
@@ -50,6 +50,29 @@ class Forecast:
         times = (self.eta_seconds, self.eta_low_seconds, self.eta_high_seconds)
         eta, low, high = (None if t is None else max(0.0, t - seconds) for t in times)
         return Forecast(eta, low, high, self.generation, self.generation_low, self.generation_high, self.finishes)
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourGrowth:
+    """Growth of the memory beside the trainer's own tree, in bytes/s."""
+
+    others_per_second: float  # of processes that are not of its job
+    members_per_second: float  # of processes of its job that are no descendants
+    largest_other: Neighbour | None  # the one that grows the most; None: none of the largest few grows
+    largest_member: Neighbour | None
+
+    @property
+    def per_second(self) -> float:
+        return max(0.0, self.others_per_second) + max(0.0, self.members_per_second)
+
+    @property
+    def whose(self) -> str:
+        """`others: ray::worker (pid 123)`, or `workers that are no children: ...`."""
+        if self.members_per_second > self.others_per_second:
+            who, largest = "workers that are no children", self.largest_member
+        else:
+            who, largest = "others", self.largest_other
+        return who if largest is None else f"{who}: {largest.name} (pid {largest.pid})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +129,7 @@ class ResourceView:
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
     timeline: tuple[TimelineStep, ...] = ()  # of the whole watch
     warned: bool = False  # a warning says that the limit is near
+    neighbour_growth: NeighbourGrowth | None = None  # of it; None: there are no neighbours, or it is not known yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +209,7 @@ class Snapshot:
     warn_horizon_seconds: float | None = None  # a limit within this is warned of; None: a memwatch before it had one
     run: RunIdentity | None = None  # None: of a memwatch before it had one
     signal_handling: SignalHandling | None = None  # None: not looked at
+    neighbours: Neighbours | None = None  # beside the trainer's tree in its cgroup; None: there are none
 
     @property
     def up(self) -> bool:

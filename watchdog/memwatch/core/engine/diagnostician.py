@@ -16,7 +16,7 @@ from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, Examinatio
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, GaugeRegression, by_line, fill_gauges, merge_stacks
 from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
-from memwatch.core.snapshot import Gauge
+from memwatch.core.snapshot import Gauge, NeighbourGrowth
 
 RECORDINGS_KEPT = 4  # Latest recordings that are reported together (chosen).
 MAX_LINES = 10  # Lines of code in a diagnosis (chosen).
@@ -34,6 +34,7 @@ class Diagnostician:
         act: Callable[[Action], None],
     ) -> None:
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
+        self.neighbour_growth: Callable[[], NeighbourGrowth | None] = lambda: None  # of main memory
         self.heap_gauges: dict[str, Gauge] = {}  # containers in the trainer's heap that fill up to a capacity
         self._begin(0.0)
 
@@ -140,6 +141,7 @@ class Diagnostician:
             threshold_bytes=self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
             gauges=self._gauges,
+            neighbours=self.neighbour_growth(),
         )
         findings, counted = find_causes(history, context)
         containers, types = history.growing_attributes(), history.types_growing_in_count()

@@ -66,6 +66,7 @@ class Engine:
             gauges=ChainMap(self._gauges, self._diagnostician.heap_gauges),
             act=self._emit,
         )
+        self._diagnostician.neighbour_growth = lambda: self._monitor.neighbour_growth
         self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
         self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
@@ -74,6 +75,7 @@ class Engine:
             events.Attached: self._attached,
             events.Awaiting: self._awaiting_trainer,
             events.Sampled: self._sampled,
+            events.NeighboursSeen: self._neighbours_seen,
             events.GenerationSeen: self._generation_seen,
             events.TotalSeen: self._total_seen,
             events.PhaseSeen: self._phase_seen,
@@ -270,6 +272,12 @@ class Engine:
             self._monitor.process_sample(t, event.sample, decide=self._target is not None)
             self._diagnostician.process_sample(t, event.sample)
 
+    def _neighbours_seen(self, t: float, event: events.NeighboursSeen) -> None:
+        if self._exited is None:
+            if self._monitor.neighbours.latest is None:
+                self._emit(notices.neighbours(t, event.neighbours))
+            self._monitor.neighbours.add(t, event.neighbours)
+
     def _diagnosed(self, t: float, event: events.Diagnosed) -> None:
         self._diagnostician.examination_ended(t, event)
         self._monitor.invalidate_outlooks()
@@ -315,6 +323,7 @@ class Engine:
             warn_horizon_seconds=warning_horizon_seconds(self._policy, ledger.generation_seconds(self._t)),
             run=self._run,
             signal_handling=self._signal_handling,
+            neighbours=monitor.neighbours.latest,
         )
 
     def _state(self) -> WatchState:

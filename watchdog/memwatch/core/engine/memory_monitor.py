@@ -16,9 +16,10 @@ from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
+from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
-from memwatch.core.snapshot import Gauge, ResourceView, WatchState
+from memwatch.core.snapshot import Gauge, NeighbourGrowth, ResourceView, WatchState
 
 
 class ResourceMonitor:
@@ -45,6 +46,7 @@ class ResourceMonitor:
         self._sampled_resources: set[str] = set()  # those of which this process has a sample
         self._accounting: str | None = None  # of the latest sample
         self._copy_on_write_reported = False
+        self.neighbours = NeighbourGrowthTracker()  # of this process
         self._is_deferred = False  # an interrupt waits for a checkpoint that is being written
         self._is_save_awaited = False  # an interrupt waits for the trainer's own save
         self.sample: Sample | None = None  # the latest; None after the end
@@ -61,6 +63,7 @@ class ResourceMonitor:
         self._is_deferred = self._copy_on_write_reported = False
         self.sample = self.sample_t = None
         self.usages = ()
+        self.neighbours.begin_attempt()
         for resource in self._resources.values():
             resource.begin_attempt(t)
 
@@ -123,6 +126,11 @@ class ResourceMonitor:
         for action in actions:
             self._emit(action)
 
+    @property
+    def neighbour_growth(self) -> NeighbourGrowth | None:
+        """Growth of main memory that is not of the trainer's own tree."""
+        return self._resources[HOST].neighbour_growth if HOST in self._resources else None
+
     # --- samples ---
 
     def process_sample(self, t: float, sample: Sample, decide: bool) -> None:
@@ -155,7 +163,9 @@ class ResourceMonitor:
     def _add_usage(self, t: float, usage: Usage) -> MonitoredResource:
         name = usage.resource
         if name not in self._resources:
-            self._resources[name] = MonitoredResource(usage, self._new_forecaster(), t)
+            self._resources[name] = MonitoredResource(
+                usage, self._new_forecaster(), t, self.neighbours if name == HOST else None
+            )
             self._sampled_resources.add(name)
         elif name not in self._sampled_resources:
             self._resources[name].begin_process(usage.used_bytes, t)
@@ -339,6 +349,7 @@ class ResourceMonitor:
             self._ledger.rows(usage.resource),
             resource.timeline.steps(),
             resource.warned,
+            resource.neighbour_growth,
         )
 
     @property

@@ -17,7 +17,7 @@ from memwatch.core.examination import Finding
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
-from memwatch.core.measurements import TreeMemory
+from memwatch.core.measurements import Neighbours, TreeMemory
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
 from memwatch.core.text_and_units import format_bytes, format_duration, index_text, without_main_module
 
@@ -215,6 +215,25 @@ def signal_handling(t: float, event: events.SignalHandlingSeen) -> Notice:
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
+def neighbours(t: float, found: Neighbours) -> Notice:
+    """There are processes beside the trainer's own tree in its cgroup."""
+    named = ", ".join(f"{each.name} (pid {each.pid}) {format_bytes(each.bytes)}" for each in found.largest)
+    parts = []
+    if found.members:
+        parts.append(f"{format_bytes(found.members_bytes)} are of workers of its job that are no children")
+    if found.others:
+        parts.append(f"{format_bytes(found.others_bytes)} are not the trainer's job's")
+    fields = {
+        "cgroup": found.cgroup,
+        "others_bytes": found.others_bytes,
+        "others": found.others,
+        "members_bytes": found.members_bytes,
+        "members": found.members,
+        "largest": [asdict(each) for each in found.largest],
+    }
+    return Notice(t, "neighbours", f"of cgroup {found.cgroup} {' and '.join(parts)}: {named}", fields)
+
+
 def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:
     return Notice(t, "forecast", _outlook(ledger, resource), _fields(ledger, resource))
 
@@ -299,8 +318,9 @@ def interrupt_reason(
 
 
 def _outlook(ledger: GenerationLedger, resource: MonitoredResource) -> str:
-    phase = ledger.leading_phase(resource.usage.resource)
-    return words.outlook_text(resource.usage, resource.current_outlook, ledger.unit, ledger.last_generation, phase)
+    usage, outlook, phase = resource.usage, resource.current_outlook, ledger.leading_phase(resource.usage.resource)
+    beside = resource.neighbour_growth
+    return words.outlook_text(usage, outlook, ledger.unit, ledger.last_generation, phase, beside=beside)
 
 
 def _fields(ledger: GenerationLedger, resource: MonitoredResource, action: str | None = None) -> dict[str, Any]:

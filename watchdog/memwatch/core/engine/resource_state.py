@@ -12,10 +12,12 @@ from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import LimitWarning
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, ForecasterProtocol, Outlook
+from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
 from memwatch.core.measurements import Usage
+from memwatch.core.memory_accounting import is_cgroups
 from memwatch.core.robust_statistics import robust_sd
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
-from memwatch.core.snapshot import Gauge, TimelineStep, Verdict
+from memwatch.core.snapshot import Gauge, NeighbourGrowth, TimelineStep, Verdict
 
 MAX_STEPS = 240  # Steps of a timeline; beyond this, pairs of steps are merged (chosen).
 INITIAL_STEP_SECONDS = 0.25  # The length of a step at the start of the watch (chosen).
@@ -74,6 +76,7 @@ FORECAST_FLOOR_SECONDS = 5.0  # Forecast notices of the same verdict are at leas
 ETA_CHANGE = 0.10  # A forecast whose time has moved by this share is worth a notice (chosen).
 CHECKPOINTS = 5  # Latest checkpoints whose use of memory is remembered (chosen).
 CHECKPOINT_SHARE = 0.003  # Share of the limit that a checkpoint is expected to need at least (chosen).
+MIN_STEP_BYTES = 1 << 20  # Where other memory is counted from now on, a smaller step is not told from growth (chosen).
 CHECKPOINT_MARGIN = 1.05  # The expected need is this many times the measured one, because checkpoints vary (chosen).
 
 
@@ -85,8 +88,10 @@ class MonitoredResource:
     than any recent one does not wait, because the fastest rise must be known at once.
     """
 
-    def __init__(self, usage: Usage, forecaster: ForecasterProtocol, t: float) -> None:
-        self.usage = usage
+    def __init__(
+        self, usage: Usage, forecaster: ForecasterProtocol, t: float, neighbours: NeighbourGrowthTracker | None = None
+    ) -> None:
+        self.usage, self._neighbours = usage, neighbours
         self._forecaster, self._timeline = forecaster, Timeline(t)
         self._pending: list[tuple[float, int, int]] = []  # time, bytes in use, bytes of the limit that anybody uses
         self.latest: deque[tuple[float, int, int]] = deque(maxlen=DECISION_SAMPLES)  # the same
@@ -107,6 +112,8 @@ class MonitoredResource:
         self.latest.clear()
         self.first_t = self._t = self._outlook_t = t
         self.first_bytes = self.peak = used_bytes
+        self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
+        self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
         self.outlook, self._warning = WARMING_UP, LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
@@ -129,6 +136,8 @@ class MonitoredResource:
         limit_used = used if limit is None else limit.bytes - limit.headroom_bytes
         if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
+            if is_cgroups(limit) or is_cgroups(known_limit):
+                self._count_by(limit.origin if is_cgroups(limit) else "", t, used)
         self.usage, self._t = usage, t
         if used > self.peak:
             self.peak = used
@@ -143,6 +152,23 @@ class MonitoredResource:
         self._pending.append(sample)
         if self._fast_steps > 0 or len(self._pending) >= MAX_PENDING_SAMPLES:
             self._flush()
+
+    def _count_by(self, origin: str, t: float, used: int) -> None:
+        """Level the step between two ways of counting: a cgroup that is shared holds more than the job, at once.
+
+        `origin`: of a cgroup's limit; empty: the job is counted. A way that was left and comes again goes on.
+        """
+        before_t, before, _ = self._last
+        step = used - before
+        if origin not in self._offsets:
+            is_step = abs(step) > max(MIN_STEP_BYTES, 2 * self.fastest * (t - before_t))
+            self._offsets[origin] = self._offset - (step if is_step else 0)
+        change = self._offset - self._offsets[origin]
+        self._offset -= change
+        self.peak += change
+        self.first_bytes += change
+        self._last = before_t, before + change, before + change
+        self.invalidate_outlook()
 
     def add_samples(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int], usage: Usage) -> None:
         """Add samples in order under one limit. `limit_used`: its bytes that anybody uses; `usage`: the last sample."""
@@ -162,7 +188,8 @@ class MonitoredResource:
             self._accumulate(times, used, limit_used)
 
     def _accumulate(self, times: Sequence[float], used: Sequence[int], limit_used: Sequence[int]) -> None:
-        self._forecaster.add_samples(times, used)
+        offset = self._offset
+        self._forecaster.add_samples(times, [each + offset for each in used] if offset else used)
         self._timeline.add_samples(times, used)
         self._burst.add_samples(times, limit_used)
         self._ramp.add_samples(times, limit_used)
@@ -196,6 +223,13 @@ class MonitoredResource:
         """Standard deviation of the others' usage of the limit."""
         self._flush()
         return robust_sd(self._others)
+
+    @property
+    def neighbour_growth(self) -> NeighbourGrowth | None:
+        """Growth that is not of the trainer's own tree: of others too where the limit is a cgroup's."""
+        if self._neighbours is None:
+            return None
+        return self._neighbours.growth(counts_others=is_cgroups(self.usage.limit))
 
     @property
     def limit_used_bytes(self) -> int:
@@ -263,7 +297,8 @@ class MonitoredResource:
             save_bytes=self.expected_checkpoint_bytes,
             others_deviation=self.other_usage_sd_bytes,
         )
-        self.outlook_valid_until, self._valid_below = self.outlook.valid_until, self.outlook.valid_below_bytes
+        self.outlook_valid_until = self.outlook.valid_until
+        self._valid_below = self.outlook.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
         risk = self.outlook.time_to_limit
         if risk is not None:

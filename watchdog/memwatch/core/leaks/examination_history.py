@@ -230,6 +230,11 @@ class ExaminationHistory:
     def record_at(self, position: float) -> ExaminationRecord:
         return next(record for record in reversed(self.comparable) if record.position == position)
 
+    def seconds_per_unit(self, since: float) -> float:
+        """Return how long a generation (or hour) took from an examination at the position `since` to the latest."""
+        first, latest = self.record_at(since), self.comparable[-1]
+        return (latest.t - first.t) / (latest.position - first.position)
+
     def held_since(self, position: float) -> int:
         """Return the most bytes by which an attribute grew since a position, even if in one step only."""
         first, latest = self.record_at(position).containers, self.comparable[-1].containers

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver, LineGrowth, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
 from memwatch.core.robust_statistics import straight_line, variance
-from memwatch.core.snapshot import Gauge
+from memwatch.core.snapshot import Gauge, NeighbourGrowth
 from memwatch.core.text_and_units import without_main_module
 
 READINGS_PER_GAUGE = 256  # Readings that are kept of a gauge; of more, every other one is dropped. A bound on memory.
@@ -77,6 +77,7 @@ class DiagnosisContext:
     threshold_bytes: float  # per unit; less growth is no leak
     phase: str | None  # in which memory grows the most
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
+    neighbours: NeighbourGrowth | None = None  # growth of main memory beside the trainer's own tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from memwatch.core.examination import (
     ARRAY_TYPES,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
+    OTHERS_GROW,
     TENSORS,
     UNNAMED_HOLDER_PREFIX,
+    WORKERS_GROW,
     Finding,
     Growth,
     GrowthDriver,
@@ -87,16 +89,63 @@ def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple
     memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
     if memory is None:
         return on_gpus, []
+    beside, least = list(_neighbour_findings(history, context, memory)), MAX_FLAT_SHARE * memory.per_unit
+    memory = _own_growth(memory, sum(one.growth.per_unit for one in beside))
     attributes = list(attribute_growths(history, context, memory))
     findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
     findings += _array_findings(history, context, memory)
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
     known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
     risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
-    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= context.threshold_bytes:
+    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= max(context.threshold_bytes, least):
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+    findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
+
+
+# --- growth that is not the trainer's --------------------------------------------------------------------------------
+
+OTHERS = LeakCause(
+    OTHERS_GROW,
+    "other processes in the cgroup grow, not the trainer",
+    "look at those processes; give the trainer a cgroup, a container or a job step of its own",
+    0.95,
+)
+MEMBERS = LeakCause(
+    WORKERS_GROW,
+    "workers of the job that are no children of the trainer grow, not the trainer itself",
+    "look at what the workers keep; attach to one of them to have it examined",
+    0.95,
+)
+
+
+def _neighbour_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
+    """Name growth of main memory that processes beside the trainer's own tree take."""
+    if (known := context.neighbours) is None:
+        return
+    seconds = history.seconds_per_unit(memory.since)
+    for cause, rate in ((OTHERS, known.others_per_second), (MEMBERS, known.members_per_second)):
+        per_unit = min(rate * seconds, memory.per_unit)
+        if per_unit < min_reported_growth(context, memory):
+            continue
+        share = per_unit / memory.per_unit
+        grown = round(share * (memory.after - memory.before))
+        holder = known.largest_member if cause is MEMBERS else known.largest_other
+        name = f"{holder.name} (pid {holder.pid})" if holder is not None else "no single process"
+        growth = Growth(name, 0, grown, per_unit, memory.since, memory.steps)
+        facts = [f"that is {share:.0%} of the growth of memory"]
+        if holder is not None:
+            facts.insert(0, f"{name} takes {format_bytes(holder.bytes)} of the cgroup now")
+        found = cause.finding(growth, None, *facts, share=share)
+        yield found if holder is None else replace(found, title=f"{cause.title}: {name}")
+
+
+def _own_growth(memory: Growth, beside: float) -> Growth:
+    """The growth without the bytes per unit that others take."""
+    share = max(0.0, 1.0 - beside / memory.per_unit)
+    grown = max(1, round(share * (memory.after - memory.before)))
+    return replace(memory, after=memory.before + grown, per_unit=max(1.0, share * memory.per_unit))
 
 
 # --- growth that an attribute holds -----------------------------------------------------------------------------------

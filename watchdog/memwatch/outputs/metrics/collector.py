@@ -79,6 +79,8 @@ class MetricsCollector(Collector):
                 yield from _forecasts(snapshot.resources)
                 if snapshot.sample is not None:
                     yield from _sample(snapshot.sample)
+                if (beside := snapshot.neighbours) is not None:
+                    yield from _rows(f.CGROUP_OTHERS, [((beside.cgroup,), beside.others_bytes)])
                 if snapshot.diagnosis is not None:
                     yield from _diagnosis(snapshot.diagnosis)
                 yield from _expectations(snapshot)
@@ -286,6 +288,8 @@ def _tree(tree: TreeMemory) -> Iterator[Metric]:
         (f.TREE_ERROR, tree.error_bytes),
         (f.TREE_COW, tree.cow_bytes),
         (f.TREE_COW_GROWTH, tree.cow_bytes_per_second),
+        (f.TREE_MEMBERS, tree.member_processes),
+        (f.TREE_MEMBER_BYTES, tree.member_bytes),
         (f.SURVEY_VISITS, cost.visits),
         (f.SURVEY_REFUSED, cost.refused),
         (f.SURVEY_PAGES, cost.pages),

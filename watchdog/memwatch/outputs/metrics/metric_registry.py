@@ -154,7 +154,7 @@ WARN_HORIZON = _gauge("warn_horizon_seconds", "How long before the limit is reac
 
 TREE_USED = _gauge(
     "process_tree_used_bytes",
-    "Memory of the trainer and its descendants, in bytes; shared pages are counted once.",
+    "Memory of the trainer, its descendants and other processes of its job, in bytes; shared pages are counted once.",
     "accounting",
 )
 TREE_PROCESSES = _gauge("process_tree_processes", "Number of processes in the trainer's process tree.")
@@ -167,6 +167,10 @@ TREE_SWAP = _gauge("process_tree_swap_bytes", "Swapped-out memory of the process
 TREE_ERROR = _gauge("process_tree_error_bytes", "Standard error of the process tree's memory, in bytes.")
 TREE_COW = _gauge("process_tree_cow_bytes", "Memory inherited by a fork and copied since, as far as known, in bytes.")
 TREE_COW_GROWTH = _gauge("process_tree_cow_bytes_per_second", "Growth of the memory copied since, in bytes per second.")
+TREE_MEMBERS = _gauge(
+    "process_tree_member_processes", "Processes counted in the tree that are of the job, but no descendants."
+)
+TREE_MEMBER_BYTES = _gauge("process_tree_member_bytes", "Anonymous memory of these members of the job, in bytes.")
 SURVEY_VISITS = _counter("survey_visits", "Times that a process's pages were sampled to find shared ones.")
 SURVEY_REFUSED = _counter("survey_refused", "Times that the kernel did not permit the sampling of a process's pages.")
 SURVEY_PAGES = _counter("survey_pages", "Pages inspected by sampling.")
@@ -179,6 +183,9 @@ CGROUP_RECLAIMABLE = _gauge(
     "cgroup_reclaimable_bytes", "Page cache that can be reclaimed before an OOM kill, in bytes.", "path"
 )
 CGROUP_LIMIT = _gauge("cgroup_limit_bytes", "Memory limit of the cgroup, in bytes.", "path")
+CGROUP_OTHERS = _gauge(
+    "cgroup_others_bytes", "Anonymous memory of processes in the cgroup that are not of the job, in bytes.", "path"
+)
 CGROUP_SWAP = _gauge("cgroup_swap_bytes", "Swap used by the trainer's own cgroup, in bytes.")
 CGROUP_OOM_KILLS = _counter("cgroup_oom_kills", "Processes that the OOM killer killed in the trainer's own cgroup.")
 HOST_MEMORY = _gauge("host_memory_bytes", "Total main memory of the host, in bytes.")

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from memwatch.core.engine.status_sentence import finding_text
-from memwatch.core.measurements import HOST, GpuMemory, Sample, Usage
+from memwatch.core.measurements import HOST, GpuMemory, Neighbours, Sample, Usage
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.terminal import braille_chart
@@ -238,6 +238,7 @@ def _bars(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     bars = [list(_bar(view, cards.get(view.usage.resource), snapshot.unit, viewport)) for view in views]
     if bars and views[0].usage.resource == HOST:
         bars[0] += _levels(snapshot.sample, viewport)
+        bars[0] += _neighbours(snapshot.neighbours, viewport)
     return [line for bar in bars for line in (bar[:1] if brief else bar)]
 
 
@@ -272,7 +273,8 @@ def _levels(sample: Sample | None, viewport: Viewport) -> Iterator[ScreenLine]:
         return
     parts = []
     if (tree := sample.tree) is not None:
-        count = f" in {tree.processes} processes" if tree.processes > 1 else ""
+        strange = f", {tree.member_processes} no children" if tree.member_processes else ""
+        count = f" in {tree.processes} processes{strange}" if tree.processes > 1 else ""
         parts.append(f"tree {format_bytes(tree.used_bytes)}{count}")
     bounded = [(one, one.limit_bytes) for one in (sample.cgroup.levels if sample.cgroup else ()) if one.limit_bytes]
     for level, limit in bounded[:2]:
@@ -282,6 +284,16 @@ def _levels(sample: Sample | None, viewport: Viewport) -> Iterator[ScreenLine]:
         parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, viewport))
     if len(parts) > 1:
         yield [Segment(f"{'':6}"), Segment(viewport.join(parts, viewport.width - 6), DIM)]
+
+
+def _neighbours(known: Neighbours | None, viewport: Viewport) -> Iterator[ScreenLine]:
+    """`not the trainer's 95.0 MB: ray::Worker (pid 123) 90.0 MB`: the others in its cgroup, the largest by name."""
+    if known is None or not known.others_bytes:
+        return
+    named = [each for each in known.largest if not each.member]
+    parts = [f"{printable(each.name, 40)} (pid {each.pid}) {format_bytes(each.bytes)}" for each in named]
+    parts[:1] = [f"not the trainer's {format_bytes(known.others_bytes)}: {parts[0]}"] if parts else []
+    yield [Segment(f"{'':6}"), Segment(viewport.join(parts, viewport.width - 6), DIM)]
 
 
 def _meter(name: str, used: int, limit: int, viewport: Viewport) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memwatch.core.measurements import CgroupLevel, CgroupMemory
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole, unreadable
-from memwatch.sources.procfs import parse_pids, parse_statm, read_stat
+from memwatch.sources.kernel_files import HeldFile, HeldValue, parse_count, parse_field, read_whole
+from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
+from memwatch.sources.procfs import read_stat
 
 # Seconds between readings of the use of levels without a limit, and between checks for a new limit or a move while
 # no level has one. The latter lets every other sample of one a second skip the cgroup.
@@ -115,8 +114,9 @@ class CgroupReader:
 
     name = "cgroup"
 
-    def __init__(self, pid: int, root: str = "/proc", tree_pids: Callable[[], Collection[int]] | None = None) -> None:
-        self._pid, self._proc, self._tree_pids = pid, root, tree_pids or (lambda: (pid,))
+    def __init__(self, pid: int, root: str = "/proc", neighbours: NeighbourReader | None = None) -> None:
+        self._pid, self._proc = pid, root
+        self._neighbours = neighbours or NeighbourReader(pid, lambda: (pid,), root)
         self._membership = HeldFile(f"{root}/{pid}/cgroup", 16384)
         self._membership_raw: bytes | None = None
         self._version = 0
@@ -125,7 +125,6 @@ class CgroupReader:
         self._swap: HeldValue[int] | None = None
         self._next_full_t = self._next_read_t = float("-inf")
         self._tightest: int | None = None
-        self._ownership: CgroupOwnership | None = None
         self._unlimited: CgroupMemory | None = None  # the latest result, when no level had a limit
 
     def read_memory(self, now: float) -> CgroupMemory:
@@ -178,7 +177,7 @@ class CgroupReader:
             return latest
         levels = self._read_levels(now)
         limited = any(level.limit_bytes is not None for level in levels)
-        owned = self._ownership is not None and self._ownership.check_owned(now, matters=limited)
+        owned = self._neighbours.check_owned(now, list(zip(self.level_directories(), levels, strict=False)))
         swap = self._levels[0].stat.swap if self._swap is None else self._swap.read_value()
         memory = CgroupMemory(self._version, levels, owned, swap, kills, hierarchy)
         self._unlimited = None if limited else memory
@@ -230,7 +229,7 @@ class CgroupReader:
         # memory.events adds the kills of the levels below.
         names = ("memory.oom_control",) if self._version == 1 else ("memory.events.local", "memory.events")
         self._kill_counters = [HeldValue(f"{directory}/{name}", parse_oom_kills) for name in names]
-        self._ownership = CgroupOwnership(directory, self._tree_pids, self._proc)
+        self._neighbours.begin_cgroup(directory)
         swap = f"{directory}/memory.swap.current"
         self._swap = HeldValue(swap, parse_usage, 64) if os.path.exists(swap) else None  # noqa: PTH110
 
@@ -353,84 +352,3 @@ def _below(path: str, root: str) -> list[str] | None:
     names, above = ([name for name in where.split("/") if name] for where in (path, root))
     rest = names[len(above) :]
     return rest if names[: len(above)] == above and ".." not in rest else None
-
-
-# --- ownership --------------------------------------------------------------------------------------------------------
-
-_STRANGERS_BYTES = 32 << 20  # RSS that other processes, such as a shell, may have together in an owned cgroup
-_CHECK_SECONDS, _CONFIRM_SECONDS = 10.0, 2.0  # between checks; before the first finding of strangers is confirmed
-# A cgroup that was removed meanwhile, and a threaded one, which has no processes of its own.
-_EMPTY_ERRNOS = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
-_MAX_DOUBLINGS = 3  # of the time between checks, while strangers stay or while no level has a limit
-
-
-class CgroupOwnership:
-    """Checks whether all processes in a cgroup and below it belong to the trainer's tree or are memwatch itself.
-
-    Others, such as a shell, may have 32 MiB of RSS together. An owned cgroup must fail two checks before it counts as
-    shared: the stranger may be a worker that the tree reader has not found yet.
-    """
-
-    def __init__(self, directory: str, tree_pids: Callable[[], Collection[int]], root: str = "/proc") -> None:
-        self._directory, self._tree_pids, self._proc = directory, tree_pids, root
-        self._owned = self._matters = False
-        self._consecutive_strangers = 0  # checks in a row
-        self._next_check_t = -math.inf
-
-    def check_owned(self, now: float, matters: bool) -> bool:
-        """Return the latest finding; checked again every 10 to 80 s, and at once when it begins to matter."""
-        begins, self._matters = matters and not self._matters, matters
-        if now >= self._next_check_t or begins:
-            self._next_check_t = now + self._update()
-        return self._owned
-
-    def _update(self) -> float:
-        """Check, and return the seconds until the next check; an unreadable cgroup keeps the previous finding."""
-        longest = _CHECK_SECONDS * (1 << _MAX_DOUBLINGS)
-        usual = _CHECK_SECONDS if self._matters else longest
-        try:
-            has_strangers = self._has_strangers()
-        except SourceError:
-            return usual
-        if not has_strangers:
-            self._owned, self._consecutive_strangers = True, 0
-            return usual
-        self._consecutive_strangers += 1
-        if self._owned and self._consecutive_strangers < 2:
-            return _CONFIRM_SECONDS
-        self._owned = False
-        return min(longest, usual * (1 << min(self._consecutive_strangers - 1, _MAX_DOUBLINGS)))
-
-    def _has_strangers(self) -> bool:
-        """SourceError when a cgroup cannot be read, for example because no descriptor is left."""
-        ours = {os.getpid(), *self._tree_pids()}
-        room = _STRANGERS_BYTES
-        for directory, _, _ in os.walk(self._directory, onerror=_refuse):
-            try:
-                pids = parse_pids(read_whole(f"{directory}/cgroup.procs"))
-            except SourceError as error:
-                if getattr(error.__cause__, "errno", None) in _EMPTY_ERRNOS:
-                    continue
-                raise
-            for pid in pids:
-                if pid not in ours:
-                    room -= self._stranger_rss_bytes(pid)
-                if room < 0:
-                    return True
-        return False
-
-    def _stranger_rss_bytes(self, pid: int) -> int:
-        """RSS of a process in bytes; one that cannot be read counts as too large, one that has exited as nothing."""
-        if pid == 0:  # it is outside memwatch's PID namespace
-            return _STRANGERS_BYTES + 1
-        try:
-            return parse_statm(read_whole(f"{self._proc}/{pid}/statm")).resident_bytes
-        except TargetGoneError:
-            return 0
-        except SourceError:
-            return _STRANGERS_BYTES + 1
-
-
-def _refuse(error: OSError) -> None:
-    if error.errno not in _EMPTY_ERRNOS:
-        raise unreadable(str(error.filename), error) from error

@@ -36,7 +36,7 @@ class Rank:
 class _TreeProcess(SampledProcess):
     """One process of the tree; the open statm belongs to it, so a reused PID is never read."""
 
-    __slots__ = ("_path", "data_bytes", "fd", "first_changes", "rank", "statm", "status")
+    __slots__ = ("_path", "data_bytes", "fd", "first_changes", "is_descendant", "rank", "statm", "status")
 
     def __init__(self, root: str, pid: int) -> None:
         super().__init__(pid=pid)
@@ -45,6 +45,7 @@ class _TreeProcess(SampledProcess):
         self.status = ProcStatus(None, None, None)  # as last read
         self.rank: Rank | None = None
         self.first_changes = _FIRST_CHANGES
+        self.is_descendant = True  # of the trainer; else a member of its job, or below one
         try:
             self.fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -116,6 +117,15 @@ class TreeReader:
     def parent_pids(self) -> Mapping[int, int]:
         """PID -> parent, at the time it was found, of descendants and of those that exited recently."""
         return self._parents
+
+    def adopt(self, members: Mapping[int, int]) -> None:
+        """Add processes that belong to the job but are no descendants, PID -> parent; what is below them follows."""
+        self._add_processes(members, are_members=True)
+        self._descendants.force_full_walk()
+
+    def adopted_pids(self) -> frozenset[int]:
+        """The PIDs of the tree that are no descendants of the trainer."""
+        return frozenset(process.pid for process in self._others.values() if not process.is_descendant)
 
     def read_memory(self, now: float) -> TreeMemory:
         """Read the tree's memory; TargetGoneError when the trainer has exited or is a zombie, else SourceError."""
@@ -218,6 +228,7 @@ class TreeReader:
         root, others = self._root, self._members[1:]
         whole = self._totals = tree_totals(root, others, now)
         self._sampled = self._is_sampled(others)
+        adopted = [process for process in others if not process.is_descendant]
         shmem = min(whole.shared_bytes, max(process.status.shmem_bytes or 0 for process in self._members))
         return TreeMemory(
             processes=len(self._members),
@@ -239,6 +250,8 @@ class TreeReader:
             reason=next((process.failure for process in others if process.failure), ""),
             survey_cost=self._sampler.cost,
             ranks=self._ranks.rank_memories(now),
+            member_processes=len(adopted),
+            member_bytes=sum(process.own_bytes(now) for process in adopted) if adopted else None,
         )
 
     def _is_sampled(self, others: Sequence[_TreeProcess]) -> bool:
@@ -256,9 +269,11 @@ class TreeReader:
 
     # --- less often
 
-    def _add_processes(self, found: Mapping[int, int]) -> None:
+    def _add_processes(self, found: Mapping[int, int], *, are_members: bool = False) -> None:
         """Add processes to the tree; `found` is PID -> parent."""
         for pid, parent_pid in found.items():
+            if pid in self._known:
+                continue
             try:
                 process = _TreeProcess(self._proc_root, pid)
             except SourceError as error:
@@ -266,6 +281,7 @@ class TreeReader:
                     self._note_failure(error)
                 continue
             parent = self._others.get(parent_pid, self._root)
+            process.is_descendant = parent.is_descendant and not are_members
             self._others[pid] = process
             self._known.add(pid)
             self._remember_parent(pid, parent_pid)
