@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
-from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit, survival_reason
+from memwatch.core.cause_of_death import (
+    ExitEvidence,
+    KernelRecord,
+    explain_exit,
+    is_killed_by_scheduler,
+    survival_reason,
+)
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
@@ -18,7 +24,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target, Usage, is_tmpfs
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
@@ -64,6 +70,7 @@ class WatchedTrainer:
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
+        self._tmpfs: dict[str, tuple[Usage, int]] = {}  # by name: the latest, and the most taken between two samples
         self._signals: list[Signalled] = []  # of this interrupt episode
         self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
         self._checkpoint: CheckpointSeen | None = None
@@ -81,12 +88,13 @@ class WatchedTrainer:
             if event.state == "saved":
                 self._checkpoint, self._has_saved_since = event, self._first_signal_t is not None
         elif isinstance(event, OutOfMemorySeen):
-            self._log_oom, self._log_oom_survived = event, ""
+            self._observe_log_oom(event)
         elif isinstance(event, GenerationSeen):
             if self._log_oom is not None and event.at == "start" and not event.before_watch:
                 self._log_oom_survived = f"{event.unit} {event.index:g} followed"
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that one was of an earlier process of the run
+            self._tmpfs.clear()
 
     def resume_after_restart(self, now: float, before: Snapshot) -> None:
         """Continue an interrupt episode of an earlier memwatch: the checkpoint that it requested may be complete."""
@@ -133,6 +141,12 @@ class WatchedTrainer:
             self.observe_event(event)
         return [*found, explain_exit(t, self._evidence(status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
 
+    def _observe_log_oom(self, event: OutOfMemorySeen) -> None:
+        """Keep the latest, but of a scheduler's lines the first, which has its limit."""
+        known = None if self._log_oom_survived else self._log_oom
+        if known is None or not (is_killed_by_scheduler(event) and is_killed_by_scheduler(known)):
+            self._log_oom, self._log_oom_survived = event, ""
+
     def _observe_signal(self, event: Signalling | Signalled) -> None:
         self._has_saved_since = self._has_saved_since and self._first_signal_t is not None
         if isinstance(event, Signalling):
@@ -146,6 +160,11 @@ class WatchedTrainer:
         is_live = event.sample.tree is not None or cgroup is not None  # the history keeps only the usages of a sample
         self._was_alive = self._was_alive or (is_live and not self._signaller.dying())
         self._host = event.sample.host or self._host
+        for usage in event.sample.usages:
+            if is_tmpfs(usage.resource):
+                before, most_taken = self._tmpfs.get(usage.resource, (usage, 0))
+                most_taken = max(most_taken, usage.used_bytes - before.used_bytes)
+                self._tmpfs[usage.resource] = usage, most_taken
         if cgroup is not None:
             self._memory = cgroup
             if cgroup.oom_kills != self._survived_kills and not self._signaller.dying():
@@ -192,11 +211,12 @@ class WatchedTrainer:
             survived_oom_reason=self._log_oom_survival_reason(status),
             cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
+            tmpfs=tuple(self._tmpfs.values()),
         )
 
     def _log_oom_survival_reason(self, status: ExitStatus | None) -> str:
         """Return why the last failed allocation in the log did not end the trainer; empty when it may have."""
-        if self._log_oom_survived or self._log_oom is None:
+        if self._log_oom_survived or self._log_oom is None or is_killed_by_scheduler(self._log_oom):
             return self._log_oom_survived
         exit_code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
         return survival_reason(self._log_end(), self._log_oom.line, exit_code, signal)

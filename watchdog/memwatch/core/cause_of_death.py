@@ -8,10 +8,14 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before a status of 137 | OOM_* |
 | no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose as it ended | OOM_* |
+| SIGBUS (or a status of 135), and a tmpfs was nearly full at the last sample | TMPFS_FULL |
+| the log ends with the scheduler's word that it kills at its limit, and it was killed or failed, not by us | \
+OOM_SCHEDULER |
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
-| the log ends with a failed allocation (`survival_reason`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM |
+| the log ends with a failed allocation (`survival_reason`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM, \
+TMPFS_FULL (shared memory) |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
@@ -26,12 +30,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
-from memwatch.core.text_and_units import format_duration, printable
+from memwatch.core.measurements import Usage
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
 _SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9}  # as a shell reports a signalled child
-_SHELL_SIGKILL = _SHELL_STATUS["SIGKILL"]
+_SHELL_SIGKILL, _SHELL_SIGBUS = _SHELL_STATUS["SIGKILL"], 128 + 7
+# Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
+# shared memory is taken page by page, so that the last samples show it half written).
+NEARLY_FULL_SHARE = 0.1
+_SCHEDULERS = ("slurm", "pbs", "lsf")  # in the kind of an OutOfMemorySeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class ExitEvidence:
     survived_oom_reason: str = ""  # why log_oom did not end the trainer; empty: it may have
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
+    tmpfs: tuple[tuple[Usage, int], ...] = ()  # at the last sample, and the most that each took between two samples
 
     @property
     def delivered_signal(self) -> Signalled | None:
@@ -93,8 +103,8 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
-    if kernel := _kernel_oom(e):
-        return kernel
+    if outside := _kernel_oom(e) or _full_tmpfs(e) or _killed_by_scheduler(t, e):
+        return outside
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
     if ours:
@@ -120,6 +130,48 @@ def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
     return _tighter(e), f"the oom_kill counter of the trainer's own cgroup rose by {e.oom_kills_delta} at its end"
 
 
+def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
+    """Look for a tmpfs without a page for the access that SIGBUS ended."""
+    if e.exit_signal != "SIGBUS" and e.exit_code != _SHELL_SIGBUS:
+        return None
+    for usage, most_taken in e.tmpfs:
+        limit = usage.limit
+        if limit is not None and limit.headroom_bytes <= max(NEARLY_FULL_SHARE * limit.bytes, most_taken):
+            used = f"{format_bytes(usage.used_bytes)} of it at the last sample"
+            return Cause.TMPFS_FULL, f"{usage.resource} was full ({format_bytes(limit.bytes)}): {used}; {_status(e)}"
+    return None
+
+
+def is_killed_by_scheduler(seen: OutOfMemorySeen) -> bool:
+    """Whether the line is a batch scheduler's, which kills a job at its limit."""
+    return any(name in seen.kind.lower() for name in _SCHEDULERS)
+
+
+def _killed_by_scheduler(t: float, e: ExitEvidence) -> tuple[Cause, str] | None:
+    seen = e.log_oom
+    if seen is None or not is_killed_by_scheduler(seen) or e.survived_oom_reason or e.exit_code == 0:
+        return None
+    if not _is_last_words(t, e, seen) or not (_killed_by_somebody(e) or e.delivered_signal is None):
+        return None
+    limit = _limit_of_scheduler(seen.line)
+    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
+    return Cause.OOM_SCHEDULER, f"killed by {seen.kind.split()[0]} at {at}; {_log_line(t, seen)}"
+
+
+# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
+# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
+_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
+
+
+def _limit_of_scheduler(line: str) -> int | None:
+    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
+    if not (found := _EXCEEDED.search(line)):
+        return None
+    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
+        return int(found[2] or found[1]) << 10
+    return int(found[1])
+
+
 def _killed_by_somebody(e: ExitEvidence) -> bool:
     """Whether it ended by a SIGKILL that memwatch did not send, or in an unknown way."""
     sent_kill = e.delivered_signal is not None and e.delivered_signal.signal == "SIGKILL"
@@ -137,8 +189,7 @@ def _tighter(e: ExitEvidence) -> Cause:
 def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     status = _status(e)
     if e.log_oom is not None and _died_of_log_oom(t, e, e.log_oom):
-        cause = Cause.CUDA_OOM if "cuda" in e.log_oom.kind.lower() else Cause.MEMORY_ERROR
-        return cause, _log_line(t, e.log_oom)
+        return _cause_of_log_oom(e.log_oom), _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
         return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
@@ -148,10 +199,21 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
 
+def _cause_of_log_oom(seen: OutOfMemorySeen) -> Cause:
+    kind = seen.kind.lower()
+    if "cuda" in kind:
+        return Cause.CUDA_OOM
+    return Cause.TMPFS_FULL if "shared memory" in kind else Cause.MEMORY_ERROR
+
+
 def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     """Whether the log ends with a failed allocation, and nothing contradicts that it was the cause."""
     if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
         return False
+    return not is_killed_by_scheduler(log_oom) and _is_last_words(t, e, log_oom)
+
+
+def _is_last_words(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
