@@ -163,7 +163,8 @@ class WatchedTrainer:
         for usage in event.sample.usages:
             if is_tmpfs(usage.resource):
                 before, most_taken = self._tmpfs.get(usage.resource, (usage, 0))
-                most_taken = max(most_taken, usage.used_bytes - before.used_bytes)
+                if before.limit is not None and usage.limit is not None:
+                    most_taken = max(most_taken, before.limit.headroom_bytes - usage.limit.headroom_bytes)
                 self._tmpfs[usage.resource] = usage, most_taken
         if cgroup is not None:
             self._memory = cgroup

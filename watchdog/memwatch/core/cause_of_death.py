@@ -137,7 +137,7 @@ def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
     for usage, most_taken in e.tmpfs:
         limit = usage.limit
         if limit is not None and limit.headroom_bytes <= max(NEARLY_FULL_SHARE * limit.bytes, most_taken):
-            used = f"{format_bytes(usage.used_bytes)} of it at the last sample"
+            used = f"{format_bytes(limit.bytes - limit.headroom_bytes)} of it at the last sample"
             return Cause.TMPFS_FULL, f"{usage.resource} was full ({format_bytes(limit.bytes)}): {used}; {_status(e)}"
     return None
 

@@ -142,13 +142,15 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class TmpfsMemory:
-    """One tmpfs that the trainer can fill, such as /dev/shm: of everybody's files in it."""
+    """One tmpfs that the trainer can fill, such as /dev/shm, with everybody's files in it.
+
+    An inode counts as its share of the bytes where inodes run out first.
+    """
 
     resource: str  # its mount point, printable
     used_bytes: int
+    kept_bytes: int  # the least in use within the latest samples: batches come and go, leaked segments stay
     total_bytes: int  # its limit, by the mount option size=
-    used_inodes: int = 0
-    total_inodes: int = 0  # 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,11 +118,9 @@ def _scheduler_bound(
 
 
 def tmpfs_usage(tmpfs: TmpfsMemory) -> Usage:
-    """Return the use of a tmpfs; each inode counts as its share of the bytes where inodes run out first."""
-    used, total = tmpfs.used_bytes, tmpfs.total_bytes
-    if tmpfs.total_inodes:
-        used = max(used, total * tmpfs.used_inodes // tmpfs.total_inodes)
-    return Usage(tmpfs.resource, used, Limit(total, tmpfs.resource, total - used))
+    """Return the use of a tmpfs: what stays in it is what grows, and all that is in it is what its limit bounds."""
+    limit = Limit(tmpfs.total_bytes, tmpfs.resource, tmpfs.total_bytes - tmpfs.used_bytes)
+    return Usage(tmpfs.resource, tmpfs.kept_bytes, limit)
 
 
 def gpu_usage(gpu: GpuMemory) -> Usage | None:

@@ -175,7 +175,9 @@ class ResourceMonitor:
         if not may_begin:
             self._decision_maker.reset()
         else:
-            emergency = self._decision_maker.check_emergency(t, resources, lead)
+            # A tmpfs fills within milliseconds and is emptied again: what rises at once is no sign, what stays is.
+            lasting = [resource for resource in resources if not is_tmpfs(resource.usage.resource)]
+            emergency = self._decision_maker.check_emergency(t, lasting, lead)
             if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
                 return
         if not self._decision_maker.needs_outlook and all(resource.is_outlook_valid for resource in resources):

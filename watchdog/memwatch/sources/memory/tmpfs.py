@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ _MAPS_BYTES = 1 << 20  # of /proc/PID/maps that are looked at: 10,000 mappings
 # A tmpfs is no resource of the run while nobody writes to it: not before its use has changed by this share of its size
 # since the attach, unless it is half full then (chosen).
 _MOVED_SHARE, _FULL_SHARE = 0.01, 0.5
+# What is in use throughout so many seconds and samples stays: batches pass through /dev/shm within milliseconds, and a
+# random one of their peaks in a generation would look like growth. (Of 160 simulated healthy uses up to 99 % one was
+# interrupted by single samples and eight were warned of peaks alone; by these none was.)
+_KEPT_SECONDS, _KEPT_SAMPLES = 2.5, 3
 _OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 
 
@@ -66,6 +71,15 @@ def parse_tmpfs_mounts(raw: bytes) -> tuple[tuple[TmpfsMount, ...], tuple[str, .
     return tuple(by_device.values()), tuple(points.values())
 
 
+def used_of(found: os.statvfs_result) -> tuple[int, int]:
+    """Return the bytes in use and in all, 0 without a limit; of bytes and inodes those that are fuller count."""
+    total = found.f_blocks * found.f_frsize
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    if found.f_files:
+        used = max(used, total * (found.f_files - found.f_ffree) // found.f_files)
+    return used, total
+
+
 def mounts_of_paths(points: Iterable[str], paths: Iterable[str]) -> set[str]:
     """Return the mount points that `paths` lie on: for each the longest that contains it."""
     known, found = set(points), set()
@@ -95,9 +109,9 @@ class TmpfsReader:
         self._pid, self._tree_pids, self._proc = pid, tree_pids, root
         self._tmpdir = environ.get("TMPDIR", "")
         self._next_mounts_t = float("-inf")
-        self._paths: dict[str, str] = {}  # where each mount point can be reached from here
+        self._paths: dict[TmpfsMount, str] = {}  # where each mount can be reached from here
         self._first: dict[str, float] = {}  # by mount point, the share in use at its first reading
-        self._in_use: set[str] = set()
+        self._recent: dict[str, deque[tuple[float, int]]] = {}  # of those in use: times and bytes
         self._failure: SourceError | None = None  # of the latest look at the mounts
 
     def read_memory(self, now: float) -> tuple[TmpfsMemory, ...]:
@@ -112,61 +126,58 @@ class TmpfsReader:
                 self._failure = error
         if self._failure is not None:
             raise SourceError(str(self._failure), self._failure.hint)
-        return tuple(self._read_all())
+        return tuple(self._read_all(now))
 
     def close(self) -> None:
         """Nothing stays open: a held descriptor would keep a container's tmpfs from being unmounted."""
 
-    def _read_all(self) -> Iterator[TmpfsMemory]:
-        for point, path in tuple(self._paths.items()):
+    def _read_all(self, now: float) -> Iterator[TmpfsMemory]:
+        for mount, path in tuple(self._paths.items()):
+            point = mount.point
             try:
-                found = os.statvfs(path)
-            except OSError:  # it was unmounted, or the trainer ends
-                del self._paths[point]
+                is_there, found = _is_at(mount, path), os.statvfs(path)
+            except OSError:  # the trainer ends
+                is_there = False
+            if not is_there:  # it was unmounted
+                del self._paths[mount]
                 continue
-            if not found.f_blocks:
-                continue
-            tmpfs = TmpfsMemory(
-                printable(point, 120),
-                (found.f_blocks - found.f_bfree) * found.f_frsize,
-                found.f_blocks * found.f_frsize,
-                found.f_files - found.f_ffree,
-                found.f_files,
-            )
-            if self._is_in_use(point, tmpfs):
-                yield tmpfs
+            used, total = used_of(found)
+            if total and self._is_in_use(point, used / total):
+                yield TmpfsMemory(printable(point, 120), used, self._kept_bytes(point, now, used), total)
 
-    def _is_in_use(self, point: str, tmpfs: TmpfsMemory) -> bool:
-        if point not in self._in_use:
-            share = max(tmpfs.used_bytes / tmpfs.total_bytes, tmpfs.used_inodes / max(1, tmpfs.total_inodes))
-            first = self._first.setdefault(point, share)
-            if abs(share - first) < _MOVED_SHARE and share < _FULL_SHARE:
-                return False
-            self._in_use.add(point)
-        return True
+    def _is_in_use(self, point: str, share: float) -> bool:
+        first = self._first.setdefault(point, share)
+        return point in self._recent or abs(share - first) >= _MOVED_SHARE or share >= _FULL_SHARE
+
+    def _kept_bytes(self, point: str, now: float, used_bytes: int) -> int:
+        recent = self._recent.setdefault(point, deque())
+        recent.append((now, used_bytes))
+        while len(recent) > _KEPT_SAMPLES and recent[0][0] < now - _KEPT_SECONDS:
+            recent.popleft()
+        return min(used for _, used in recent)
 
     # --- which ---
 
-    def _find(self) -> dict[str, str]:
+    def _find(self) -> dict[TmpfsMount, str]:
         mounts, points = parse_tmpfs_mounts(read_whole(f"{self._proc}/{self._pid}/mountinfo"))
         wanted = {mount for mount in mounts if mount.point in SHARED_MEMORY}
         if len(wanted) < len(mounts):
             used = mounts_of_paths(points, self._used_paths())
             maps = self._maps()
             wanted |= {mount for mount in mounts if mount.point in used or _device_column(mount.device) in maps}
-        found = {mount.point: self._reachable(mount) for mount in mounts if mount in wanted}
+        found = {mount: self._reachable(mount) for mount in mounts if mount in wanted}
         if found and not any(found.values()):
             raise SourceError(
-                f"{printable(next(iter(found)))} of process {self._pid} cannot be reached",
+                f"{printable(next(iter(found)).point)} of process {self._pid} cannot be reached",
                 "run memwatch as the trainer's user or as root",
             )
-        return {point: path for point, path in found.items() if path is not None}
+        return {mount: path for mount, path in found.items() if path is not None}
 
     def _reachable(self, mount: TmpfsMount) -> str | None:
         """Return a path to the mount: by the trainer's root, or in memwatch's own namespace where it is the same."""
         for path in (f"{self._proc}/{self._pid}/root{mount.point}", mount.point):
             with suppress(OSError):
-                if os.stat(path).st_dev == mount.device:  # noqa: PTH116
+                if _is_at(mount, path):
                     return path
         return None
 
@@ -186,6 +197,11 @@ class TmpfsReader:
         with suppress(SourceError):
             return read_whole(f"{self._proc}/{self._pid}/maps", _MAPS_BYTES)
         return b""
+
+
+def _is_at(mount: TmpfsMount, path: str) -> bool:
+    """Whether the mount, and not what lies below it, is at this path now."""
+    return os.stat(path).st_dev == mount.device  # noqa: PTH116
 
 
 # 7f1c2a000000-7f1c2b000000 rw-s 00000000 00:1b 42      /dev/shm/psm_2f1c
