@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit
 from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
+from memwatch.core.measurements import Limit, Usage
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")
@@ -26,6 +27,18 @@ CONTAINER = OutOfMemorySeen(998.0, "killed at the container's limit", "Reason: O
 LONG_AGO = OutOfMemorySeen(100.0, "CUDA out of memory", "retrying with half the batch")
 OWN = {"oom_kills_delta": 1, "cgroup_owned": True, "cgroup_headroom_bytes": 10**6, "host_headroom_bytes": 10**10}
 SHARED = {**OWN, "cgroup_owned": False}
+
+SHM_LINE = "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus error. ... out of shared memory."
+SHM = OutOfMemorySeen(998.0, "shared memory full", SHM_LINE)
+SLURM_LINE = "slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed"
+SLURM = OutOfMemorySeen(998.0, "Slurm memory limit", SLURM_LINE)
+MB = 10**6
+
+
+def shm(used: int, most_taken: int = 0):
+    """/dev/shm of 64 MB at the last sample."""
+    return {"tmpfs": ((Usage("/dev/shm", 9 * MB, Limit(64 * MB, "/dev/shm", 64 * MB - used)), most_taken),)}
+
 
 TABLE = [
     ("clean end", {"exit_code": 0}, Cause.COMPLETED),
@@ -135,6 +148,25 @@ TABLE = [
         Cause.FAILED,
     ),
     ("CUDA OOM, long ago", {"exit_code": 1, "log_oom": LONG_AGO}, Cause.FAILED),
+    ("a full tmpfs", {"exit_signal": "SIGBUS", **shm(60 * MB)}, Cause.TMPFS_FULL),
+    ("a full tmpfs, the child of a shell", {"exit_code": 135, **shm(60 * MB)}, Cause.TMPFS_FULL),
+    ("a full tmpfs, by its leaps", {"exit_signal": "SIGBUS", **shm(38 * MB, 38 * MB)}, Cause.TMPFS_FULL),
+    ("a full tmpfs, too late", {"exit_signal": "SIGBUS", "signalled": INT, **shm(60 * MB)}, Cause.TMPFS_FULL),
+    ("SIGBUS with room", {"exit_signal": "SIGBUS", **shm(30 * MB, 5 * MB)}, Cause.SIGNALLED),
+    ("SIGBUS, nothing known", {"exit_signal": "SIGBUS"}, Cause.SIGNALLED),
+    ("a full tmpfs, another signal", {"exit_signal": "SIGSEGV", **shm(64 * MB)}, Cause.SIGNALLED),
+    ("shared memory full, as the log says", {"exit_code": 1, "log_oom": SHM}, Cause.TMPFS_FULL),
+    ("Slurm", {"exit_signal": "SIGKILL", "log_oom": SLURM, "oom_kills_delta": 0}, Cause.OOM_SCHEDULER),
+    ("Slurm, the child of a shell", {"exit_code": 137, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
+    ("Slurm, by SIGTERM", {"exit_signal": "SIGTERM", "log_oom": SLURM}, Cause.OOM_SCHEDULER),
+    ("Slurm, too late", {"exit_signal": "SIGKILL", "signalled": INT, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
+    ("Slurm, but ours ended it", {"exit_signal": "SIGINT", "signalled": INT, "log_oom": SLURM}, Cause.UNSAVED),
+    (
+        "Slurm, and the kernel's record",
+        {"exit_signal": "SIGKILL", "kernel_record": MEMCG, "log_oom": SLURM},
+        Cause.OOM_CGROUP,
+    ),
+    ("Slurm, of a step that was survived", {"exit_code": 0, "log_oom": SLURM}, Cause.COMPLETED),
     ("CUDA OOM, then killed", {"exit_signal": "SIGKILL", "log_oom": CUDA, "oom_kills_delta": 0}, Cause.SIGNALLED),
 ]
 
@@ -149,6 +181,30 @@ def test_table(facts, cause):
 
 def test_the_table_meets_every_cause():
     assert {row[2] for row in TABLE} == set(Cause)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "told"),
+    [
+        ("Slurm memory limit", SLURM_LINE, "killed by Slurm at its limit of 536.9 MB"),
+        ("Slurm memory limit", "... Step 7.0 exceeded memory limit (4312596 > 4194304), being killed", "of 4.3 GB"),
+        ("Slurm memory limit", "slurmstepd: error: Exceeded job memory limit", "by Slurm at its memory limit"),
+        (
+            "PBS memory limit",
+            "=>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb",
+            "by PBS at its limit of 8.6 GB",
+        ),
+    ],
+    ids=["bytes", "KiB, before Slurm 18.08", "no figure", "PBS"],
+)
+def test_a_schedulers_limit_is_told(kind, line, told):
+    evidence = ExitEvidence(exit_signal="SIGKILL", log_oom=OutOfMemorySeen(999.0, kind, line))
+    assert told in explain_exit(T, evidence).evidence[0]
+
+
+def test_a_full_tmpfs_is_named_with_its_size_and_what_was_in_it():
+    told = explain_exit(T, ExitEvidence(exit_signal="SIGBUS", **shm(60 * MB))).evidence[0]
+    assert told == "/dev/shm was full (64.0 MB): 60.0 MB of it at the last sample; ended by SIGBUS"
 
 
 def test_the_reader_gets_every_fact():

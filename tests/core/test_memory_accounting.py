@@ -5,7 +5,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.measurements import CgroupLevel, CgroupMemory, GpuMemory, HostMemory, TreeMemory
+from memwatch.core.measurements import (
+    CgroupLevel,
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    Limit,
+    SchedulerLimit,
+    TmpfsMemory,
+    TreeMemory,
+    Usage,
+)
 from memwatch.core.memory_accounting import accounting_method, job_bytes, usages
 
 GB = 10**9
@@ -68,6 +78,26 @@ def test_an_ancestor_that_is_nearly_full_binds_before_the_looser_own_level():
 def test_the_host_binds_when_others_have_eaten_it():
     usage = only(cgroup=CGROUP, host=replace(HOST, available_bytes=3 * GB))
     assert (usage.limit.origin, usage.limit.bytes, usage.limit.headroom_bytes) == ("host", 2000 * GB, 3 * GB)
+
+
+def test_a_scheduler_limit_binds_where_no_cgroup_has_it():
+    slurm = SchedulerLimit("Slurm", 40 * GB)
+
+    def limit_with(cgroup):
+        (usage,) = usages(TREE, cgroup, HOST, (), None, scheduler=slurm)
+        return usage.limit
+
+    assert limit_with(None) == Limit(40 * GB, "Slurm", 20 * GB)
+    assert limit_with(CGROUP) == Limit(40 * GB, "Slurm", 15 * GB), "a cgroup of 175 GB does not enforce 40 GB"
+    for enforced in (40 * GB, 30 * GB):
+        own = replace(CGROUP, levels=(replace(POD, limit_bytes=enforced),))
+        assert limit_with(own).origin == "cgroup /pod/job"
+
+
+def test_what_stays_in_a_tmpfs_is_used_and_all_in_it_is_gone_of_its_limit():
+    shm = TmpfsMemory("/dev/shm", used_bytes=60, kept_bytes=20, total_bytes=64)
+    *_, usage = usages(TREE, None, HOST, (GPU,), None, tmpfs=(shm,))
+    assert usage == Usage("/dev/shm", 20, Limit(64, "/dev/shm", 4))
 
 
 def test_rlimits_are_measured_against_what_they_bound():

@@ -14,8 +14,8 @@ class ExitCode(IntEnum):
     CANNOT_ATTACH = 3  # no such process, no permission, or not exactly one match
     SAVED = 10  # memwatch interrupted the trainer and it saved
     UNSAVED = 11  # memwatch interrupted it, and it had to be escalated or died without saving
-    OOM_KILLED = 12  # the kernel's OOM killer killed it
-    FAILED = 13  # it failed by itself: error status, MemoryError, CUDA OOM, or a signal that was not ours
+    OOM_KILLED = 12  # the kernel's OOM killer, or the batch scheduler at its memory limit, killed it
+    FAILED = 13  # it failed by itself: error status, MemoryError, CUDA OOM, a full tmpfs, or a signal that was not ours
     STOPPED = 14  # memwatch was asked to stop while the trainer runs on
 
 

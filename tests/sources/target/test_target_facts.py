@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.core.measurements import RunIdentity
+from memwatch.core.measurements import RunIdentity, SchedulerLimit
 from memwatch.core.proc_stat import parse_stat
 from memwatch.errors import AttachError, TargetGoneError
 from memwatch.sources.target.target_facts import (
@@ -16,10 +17,13 @@ from memwatch.sources.target.target_facts import (
     identify_run,
     is_same_process,
     is_torchrun,
+    read_environ,
+    read_scheduler_limit,
     read_started_target_facts,
     read_target_facts,
     read_torchrun_ranks,
     require_own_proc,
+    scheduler_limit,
 )
 from support.processes import READY, WAIT, python, running, stranger
 
@@ -280,3 +284,40 @@ def test_of_an_agent_that_has_no_rank(
     told = found({**environ, "RANK": "3"}, "torchrun", *options, "train.py", agent=True)
     assert (told.run_id, told.rank, told.nodes) == (run_id, None, nodes)
     assert found({"RANK": "3"}, "python", *options, agent=False).rank == 3, "its own options are nobody's"
+
+
+# --- the scheduler's limit
+
+
+@pytest.mark.parametrize(
+    ("environ", "mebibytes"),
+    [
+        ({"SLURM_MEM_PER_NODE": "4096"}, 4096),
+        ({"SLURM_MEM_PER_CPU": "2000", "SLURM_CPUS_ON_NODE": "4"}, 8000),
+        ({"SLURM_MEM_PER_GPU": "16384", "SLURM_GPUS_ON_NODE": "2"}, 32768),
+        ({"SLURM_MEM_PER_NODE": "0", "SLURM_MEM_PER_CPU": "2000", "SLURM_CPUS_ON_NODE": "4"}, None),
+        ({"SLURM_MEM_PER_CPU": "2000"}, None),
+        ({"SLURM_MEM_PER_NODE": "4G"}, None),
+        ({"SLURM_MEM_PER_NODE": "-1"}, None),
+        ({"SLURM_JOB_ID": "7"}, None),
+    ],
+    ids=["node", "cpu", "gpu", "0 is unlimited", "no count", "a unit", "negative", "not told"],
+)
+def test_slurm_tells_its_limit_in_mebibytes(environ, mebibytes):
+    assert scheduler_limit(environ) == (None if mebibytes is None else SchedulerLimit("Slurm", mebibytes << 20))
+
+
+def test_only_below_slurmstepd_are_slurms_variables_of_this_job():
+    told = {**os.environ, "SLURM_MEM_PER_NODE": "512"}
+    named = "open('/proc/self/comm', 'w').write('slurmstepd'); "
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    below = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    for code, limit in ((named + below, SchedulerLimit("Slurm", 512 << 20)), (below, None)):
+        with subprocess.Popen(
+            python(code), stdout=subprocess.PIPE, text=True, env=told, start_new_session=True
+        ) as step:
+            try:
+                pid = int(step.stdout.readline())
+                assert read_scheduler_limit(pid, read_environ(pid)) == limit
+            finally:
+                os.killpg(step.pid, signal.SIGKILL)

@@ -43,12 +43,14 @@ from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pi
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
+from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.target_facts import (
     TargetFacts,
     identify,
     is_same_process,
+    read_scheduler_limit,
     read_target_facts,
     read_torchrun_ranks,
     require_own_proc,
@@ -421,7 +423,17 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
     )
     cgroup = CgroupReader(pid, neighbours=neighbours)
     gpus_expected = config.gpu.enabled is True  # not "auto"
-    sampler = Sampler(tree, cgroup, HostReader(), gpus, config.memory.limit_bytes, gpus_expected=gpus_expected)
+    environ = facts.environ or {}
+    sampler = Sampler(
+        tree,
+        cgroup,
+        HostReader(),
+        gpus,
+        config.memory.limit_bytes,
+        tmpfs=TmpfsReader(pid, tree.tree_pids, environ),
+        scheduler=read_scheduler_limit(pid, environ),
+        gpus_expected=gpus_expected,
+    )
     stack.callback(sampler.close)
     return Readers(tree, cgroup, neighbours, gpus, sampler)
 

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from memwatch.core.interfaces import Reader
-from memwatch.core.measurements import HOST, CgroupMemory, GpuMemory, HostMemory, Sample, TreeMemory, UnavailableSource
+from memwatch.core.measurements import (
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    Sample,
+    SchedulerLimit,
+    TmpfsMemory,
+    TreeMemory,
+    UnavailableSource,
+)
 from memwatch.core.memory_accounting import accounting_method, usages
 from memwatch.errors import AbsentError, SourceError, TargetGoneError
 
@@ -28,6 +37,8 @@ class Sampler:
         gpus: Reader[tuple[GpuMemory, ...]] | None,
         limit_bytes: int | None,
         *,
+        tmpfs: Reader[tuple[TmpfsMemory, ...]] | None = None,
+        scheduler: SchedulerLimit | None = None,
         gpus_expected: bool = False,
     ) -> None:
         """`gpus`, None when GPUs are not read, returns the same tuple again while it has no newer reading.
@@ -35,6 +46,7 @@ class Sampler:
         With `gpus_expected` a missing GPU driver is a failure, not a normal state.
         """
         self._tree, self._cgroup, self._host, self._gpus = tree, cgroup, host, gpus
+        self._tmpfs, self._scheduler = tmpfs, scheduler
         self._limit_bytes, self._gpus_expected = limit_bytes, gpus_expected
         self._last_gpus: tuple[GpuMemory, ...] | None = None
         self._absent: dict[str, tuple[float, UnavailableSource]] = {}  # by reader: when to try again, and the reason
@@ -52,13 +64,15 @@ class Sampler:
         cgroup = self._attempt(self._cgroup, now, unread)
         host = self._attempt(self._host, now, unread)
         gpus = (self._attempt(self._gpus, now, unread, self._gpus_expected) or ()) if self._gpus else ()
-        pools = usages(tree, cgroup, host, gpus, self._limit_bytes)
+        tmpfs = (self._attempt(self._tmpfs, now, unread) or ()) if self._tmpfs else ()
+        pools = usages(tree, cgroup, host, gpus, self._limit_bytes, tmpfs=tmpfs, scheduler=self._scheduler)
         if gpus is self._last_gpus:
-            pools = tuple(usage for usage in pools if usage.resource == HOST)
+            known = {gpu.resource for gpu in gpus}
+            pools = tuple(usage for usage in pools if usage.resource not in known)
         self._last_gpus = gpus
         bound = next((usage.limit for usage in pools if usage.resource == HOST), None)
         accounting = accounting_method(tree, cgroup, gpus, bound)
-        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting)
+        return Sample(pools, tree, cgroup, host, gpus, tuple(unread), accounting, tmpfs)
 
     def _attempt(
         self, reader: Reader[T], now: float, unread: list[UnavailableSource], expected: bool = False
@@ -82,7 +96,7 @@ class Sampler:
         return None
 
     def close(self) -> None:
-        readers: Sequence[Reader[object] | None] = (self._tree, self._cgroup, self._host, self._gpus)
+        readers: Sequence[Reader[object] | None] = (self._tree, self._cgroup, self._host, self._gpus, self._tmpfs)
         for reader in readers:
             if reader is not None:
                 reader.close()

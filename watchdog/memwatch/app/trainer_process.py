@@ -25,7 +25,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target, Usage, is_tmpfs
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
@@ -71,6 +71,7 @@ class WatchedTrainer:
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
+        self._tmpfs: dict[str, tuple[Usage, int]] = {}  # by name: the latest, and the most taken between two samples
         self._signals: list[Signalled] = []  # of this interrupt episode
         self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
         self._checkpoint: CheckpointSeen | None = None
@@ -95,6 +96,7 @@ class WatchedTrainer:
                 self._log_oom_survived = f"{event.unit} {event.index:g} followed"
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that one was of an earlier process of the run
+            self._tmpfs.clear()
 
     def resume_after_restart(self, now: float, before: Snapshot) -> None:
         """Continue an interrupt episode of an earlier memwatch: the checkpoint that it requested may be complete."""
@@ -154,6 +156,12 @@ class WatchedTrainer:
         is_live = event.sample.tree is not None or cgroup is not None  # the history keeps only the usages of a sample
         self._was_alive = self._was_alive or (is_live and not self._signaller.dying())
         self._host = event.sample.host or self._host
+        for usage in event.sample.usages:
+            if is_tmpfs(usage.resource):
+                before, most_taken = self._tmpfs.get(usage.resource, (usage, 0))
+                if before.limit is not None and usage.limit is not None:
+                    most_taken = max(most_taken, before.limit.headroom_bytes - usage.limit.headroom_bytes)
+                self._tmpfs[usage.resource] = usage, most_taken
         if cgroup is not None:
             self._memory = cgroup
             if cgroup.oom_kills != self._survived_kills and not self._signaller.dying():
@@ -201,6 +209,7 @@ class WatchedTrainer:
             last_words=last_line(log),
             cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
+            tmpfs=tuple(self._tmpfs.values()),
         )
 
     def _log_oom_survival_reason(self, log: str, status: ExitStatus | None) -> str:

@@ -30,6 +30,7 @@ EXIT_CODE_BY_CAUSE: Mapping[Cause, ExitCode] = {
     Cause.UNSAVED: ExitCode.UNSAVED,
     Cause.OOM_CGROUP: ExitCode.OOM_KILLED,
     Cause.OOM_HOST: ExitCode.OOM_KILLED,
+    Cause.OOM_SCHEDULER: ExitCode.OOM_KILLED,
 }  # every other cause: ExitCode.FAILED
 
 

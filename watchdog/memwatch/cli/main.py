@@ -17,7 +17,7 @@ EXIT_CODES_HELP = """\
 exit codes:
   0   the trainer ended by itself       10  memwatch interrupted it and it saved
   1   a bug in memwatch                 11  memwatch interrupted it, and it was escalated or died without saving
-  2   bad usage or configuration        12  the kernel's OOM killer killed it
+  2   bad usage or configuration        12  the kernel's OOM killer, or the scheduler at its limit, killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
                                         14  memwatch was stopped, the trainer goes on
 `memwatch run` exits with the trainer's own status, 128 + N when signal N ended it,

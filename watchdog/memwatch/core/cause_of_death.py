@@ -8,6 +8,9 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before it failed | OOM_* |
 | no record, a SIGKILL not ours (or status unknown, or a worker killed), oom_kill of its own cgroup rose | OOM_* |
+| SIGBUS (or a status of 135), and a tmpfs was nearly full at the last sample | TMPFS_FULL |
+| the log ends with the scheduler's word that it kills at its limit, and it was killed or failed, not by us | \
+OOM_SCHEDULER |
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
@@ -26,7 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
-from memwatch.core.text_and_units import format_duration, printable
+from memwatch.core.measurements import Usage
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
@@ -36,11 +40,23 @@ _CAUSES_IN_LOG = {
     "accelerator out of memory": Cause.ACCELERATOR_OOM,
     "killed by a memory monitor": Cause.OOM_MONITOR,
     "killed at the container's limit": Cause.OOM_CGROUP,
+    "shared memory full": Cause.TMPFS_FULL,
     "worker killed": Cause.WORKER_KILLED,
 }
-_KILLS = frozenset({Cause.OOM_MONITOR, Cause.OOM_CGROUP})  # the signal that ends the trainer is another's
+_KILLS = frozenset(
+    {Cause.OOM_MONITOR, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
+)  # the signal that ends the trainer is another's
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
-_SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9}  # as a shell reports a signalled child
+_SHELL_STATUS = {
+    "SIGINT": 128 + 2,
+    "SIGTERM": 128 + 15,
+    "SIGKILL": 128 + 9,
+    "SIGBUS": 128 + 7,
+}  # as a shell reports a signalled child
+# Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
+# shared memory is taken page by page, so that the last samples show it half written).
+NEARLY_FULL_SHARE = 0.1
+_SCHEDULERS = ("slurm", "pbs", "lsf")  # in the kind of an OutOfMemorySeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,7 @@ class ExitEvidence:
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
     last_words: str = ""  # the last line of the log
+    tmpfs: tuple[tuple[Usage, int], ...] = ()  # at the last sample, and the most that each took between two samples
 
     @property
     def delivered_signal(self) -> Signalled | None:
@@ -103,8 +120,8 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
-    if kernel := _kernel_oom(e):
-        return kernel
+    if outside := _kernel_oom(e) or _full_tmpfs(e) or _killed_by_scheduler(t, e):
+        return outside
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
     if ours:
@@ -130,6 +147,43 @@ def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
     if not (_killed_by_somebody(e) or worker_killed) or not e.cgroup_owned or not (e.oom_kills_delta or 0) > 0:
         return None
     return _tighter(e), f"the oom_kill counter of the trainer's own cgroup rose by {e.oom_kills_delta} at its end"
+
+
+def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
+    """Look for a tmpfs without a page for the access that SIGBUS ended."""
+    if e.exit_signal != "SIGBUS" and e.exit_code != _SHELL_STATUS["SIGBUS"]:
+        return None
+    for usage, most_taken in e.tmpfs:
+        limit = usage.limit
+        if limit is not None and limit.headroom_bytes <= max(NEARLY_FULL_SHARE * limit.bytes, most_taken):
+            used = f"{format_bytes(limit.bytes - limit.headroom_bytes)} of it at the last sample"
+            return Cause.TMPFS_FULL, f"{usage.resource} was full ({format_bytes(limit.bytes)}): {used}; {_status(e)}"
+    return None
+
+
+def _killed_by_scheduler(t: float, e: ExitEvidence) -> tuple[Cause, str] | None:
+    seen = e.log_oom
+    if seen is None or cause_in_log(seen) is not Cause.OOM_SCHEDULER or e.survived_oom_reason or e.exit_code == 0:
+        return None
+    if not _is_last_words(t, e, seen) or not (_killed_by_somebody(e) or e.delivered_signal is None):
+        return None
+    limit = _limit_of_scheduler(seen.line)
+    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
+    return Cause.OOM_SCHEDULER, f"killed by {seen.kind.split()[0]} at {at}; {_log_line(t, seen)}"
+
+
+# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
+# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
+_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
+
+
+def _limit_of_scheduler(line: str) -> int | None:
+    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
+    if not (found := _EXCEEDED.search(line)):
+        return None
+    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
+        return int(found[2] or found[1]) << 10
+    return int(found[1])
 
 
 def _killed_by_somebody(e: ExitEvidence) -> bool:
@@ -161,13 +215,20 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
 
 def cause_in_log(seen: OutOfMemorySeen) -> Cause:
     """The cause of an end that this line of the log explains; of a user's own rule by the name that it gives."""
-    by_name = Cause.CUDA_OOM if "cuda" in seen.kind.lower() else Cause.MEMORY_ERROR
-    return _CAUSES_IN_LOG.get(seen.kind, by_name)
+    kind = seen.kind.lower()
+    if any(name in kind for name in _SCHEDULERS):
+        return Cause.OOM_SCHEDULER
+    return _CAUSES_IN_LOG.get(seen.kind, Cause.CUDA_OOM if "cuda" in kind else Cause.MEMORY_ERROR)
 
 
 def is_consequence(seen: OutOfMemorySeen, before: OutOfMemorySeen) -> bool:
-    """Whether `seen` only says that a worker was killed, just after `before` said why."""
-    return cause_in_log(seen) is Cause.WORKER_KILLED and seen.t - before.t <= LAST_WORDS_SECONDS
+    """Whether `seen` only repeats `before`, or says that a worker was killed, just after `before` said why.
+
+    Of a scheduler's lines the first has its limit.
+    """
+    cause = cause_in_log(seen)
+    repeats = cause is Cause.WORKER_KILLED or cause is cause_in_log(before) is Cause.OOM_SCHEDULER
+    return repeats and seen.t - before.t <= LAST_WORDS_SECONDS
 
 
 def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
@@ -175,6 +236,10 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
     signals = (None, "SIGABRT", "SIGTERM", "SIGKILL") if cause_in_log(log_oom) in _KILLS else _ALLOCATION_SIGNALS
     if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in signals:
         return False
+    return _is_last_words(t, e, log_oom)
+
+
+def _is_last_words(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 

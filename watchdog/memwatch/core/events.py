@@ -146,10 +146,10 @@ class CheckpointSeen:
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemorySeen:
-    """The log shows that an allocation failed."""
+    """The log shows that an allocation failed, or that a scheduler kills at its limit."""
 
     t: float
-    kind: str  # "MemoryError" or "CUDA out of memory"
+    kind: str  # "MemoryError", "CUDA out of memory", "shared memory full", "Slurm memory limit", "PBS memory limit"
     line: str
 
 
@@ -246,6 +246,8 @@ class Cause(str, Enum):
     UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence
     OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
     OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
+    OOM_SCHEDULER = "oom_scheduler"  # the batch scheduler, at the job's limit, as the log says
+    TMPFS_FULL = "tmpfs_full"  # a full tmpfs, such as /dev/shm: SIGBUS, or as the log says
     MEMORY_ERROR = "memory_error"  # an allocation of main memory failed and ended it: MemoryError, bad_alloc
     CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
     ACCELERATOR_OOM = "accelerator_oom"  # the same on another accelerator: TPU, ROCm, Apple's, NPU

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ...
+HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ..., a tmpfs is named by its mount point
+
+
+def is_tmpfs(resource: str) -> bool:
+    """Whether a resource is a tmpfs, such as "/dev/shm"."""
+    return resource.startswith("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +175,32 @@ class GpuMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class TmpfsMemory:
+    """One tmpfs that the trainer can fill, such as /dev/shm, with everybody's files in it.
+
+    An inode counts as its share of the bytes where inodes run out first.
+    """
+
+    resource: str  # its mount point, printable
+    used_bytes: int
+    kept_bytes: int  # the least in use within the latest samples: batches come and go, leaked segments stay
+    total_bytes: int  # its limit, by the mount option size=
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimit:
+    """The memory that a batch scheduler allows the job on this node, as it told the job."""
+
+    scheduler: str  # "Slurm"
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """The bound that a resource reaches first, and the headroom below it."""
 
     bytes: int  # the bound itself, as its owner set it
-    origin: str  # "cgroup /a/b", "host", "rlimit_as", "rlimit_data", "--limit", "gpu0", "trace"
+    origin: str  # "cgroup /a/b", "host", "rlimit_as", "rlimit_data", "--limit", "Slurm", "gpu0", "/dev/shm", "trace"
     headroom_bytes: int  # that can still be allocated; negative when the bound is exceeded
 
 
@@ -210,3 +236,4 @@ class Sample:
     gpus: tuple[GpuMemory, ...] = ()
     unread: tuple[UnavailableSource, ...] = ()
     accounting: str | None = None  # how the use of main memory was found (core.memory_accounting); None: not known
+    tmpfs: tuple[TmpfsMemory, ...] = ()

@@ -20,7 +20,17 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TypeGuard
 
-from memwatch.core.measurements import HOST, CgroupMemory, GpuMemory, HostMemory, Limit, TreeMemory, Usage
+from memwatch.core.measurements import (
+    HOST,
+    CgroupMemory,
+    GpuMemory,
+    HostMemory,
+    Limit,
+    SchedulerLimit,
+    TmpfsMemory,
+    TreeMemory,
+    Usage,
+)
 
 
 def usages(
@@ -29,16 +39,21 @@ def usages(
     host: HostMemory | None,
     gpus: Sequence[GpuMemory],
     limit_bytes: int | None,
+    *,
+    tmpfs: Sequence[TmpfsMemory] = (),
+    scheduler: SchedulerLimit | None = None,
 ) -> tuple[Usage, ...]:
-    """Return the use of main memory, then of each GPU with memory of its own, where it is known.
+    """Return the use of main memory, then of each GPU with memory of its own, then of each tmpfs, where it is known.
 
-    `limit_bytes` is the user's own limit on the job. Of several limits the one with the least headroom counts.
+    `limit_bytes` is the user's own limit on the job, `scheduler` the batch scheduler's. Of several limits the one with
+    the least headroom counts.
     """
     pools = []
     used = job_bytes(tree, cgroup)
     if used is not None:
         shared = used + unified_bytes(used, host, gpus)
-        bound = min(_bounds(shared, tree, cgroup, host, limit_bytes), key=itemgetter(2), default=None)
+        bounds = [*_bounds(shared, tree, cgroup, host, limit_bytes), *_scheduler_bound(shared, cgroup, scheduler)]
+        bound = min(bounds, key=itemgetter(2), default=None)
         limit = None if bound is None else Limit(*bound)
         if is_cgroups(limit):  # what others take of the cgroup is a part of the use that reaches its limit
             shared = max(0, limit.bytes - limit.headroom_bytes)
@@ -46,6 +61,7 @@ def usages(
             shared = used  # GPUs are not counted by it
         pools.append(Usage(HOST, shared, limit))
     pools += (usage for gpu in gpus if (usage := gpu_usage(gpu)) is not None)
+    pools += map(tmpfs_usage, tmpfs)
     return tuple(pools)
 
 
@@ -107,6 +123,21 @@ def _bounds(
         yield tree.rlimit_data_bytes, "rlimit_data", tree.rlimit_data_bytes - tree.data_bytes
     if own is not None:
         yield own, "--limit", own - used_bytes
+
+
+def _scheduler_bound(
+    used_bytes: int, cgroup: CgroupMemory | None, scheduler: SchedulerLimit | None
+) -> Iterator[tuple[int, str, int]]:
+    """Yield the scheduler's limit as _bounds does, unless a cgroup enforces it and counts what it counts."""
+    limits = [level.limit_bytes for level in cgroup.levels if level.limit_bytes is not None] if cgroup else []
+    if scheduler is not None and all(limit > scheduler.bytes for limit in limits):
+        yield scheduler.bytes, scheduler.scheduler, scheduler.bytes - used_bytes
+
+
+def tmpfs_usage(tmpfs: TmpfsMemory) -> Usage:
+    """Return the use of a tmpfs: what stays in it is what grows, and all that is in it is what its limit bounds."""
+    limit = Limit(tmpfs.total_bytes, tmpfs.resource, tmpfs.total_bytes - tmpfs.used_bytes)
+    return Usage(tmpfs.resource, tmpfs.kept_bytes, limit)
 
 
 def gpu_usage(gpu: GpuMemory) -> Usage | None:

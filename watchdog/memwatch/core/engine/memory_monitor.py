@@ -17,7 +17,7 @@ from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signal
 from memwatch.core.forecast.outlook import ForecasterProtocol
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
-from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage
+from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, ResourceView, WatchState
 
@@ -190,7 +190,9 @@ class ResourceMonitor:
         if not may_begin:
             self._decision_maker.reset()
         else:
-            emergency = self._decision_maker.check_emergency(t, resources, lead)
+            # A tmpfs fills within milliseconds and is emptied again: what rises at once is no sign, what stays is.
+            lasting = [resource for resource in resources if not is_tmpfs(resource.usage.resource)]
+            emergency = self._decision_maker.check_emergency(t, lasting, lead)
             if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
                 return
         if not self._decision_maker.needs_outlook and all(resource.is_outlook_valid for resource in resources):
@@ -364,7 +366,9 @@ class ResourceMonitor:
     def next_sample_within_seconds(self) -> float:
         if self._has_episode:  # Nothing is left to decide.
             return 1.0
-        return self._decision_maker.next_sample_seconds(self._resources[usage.resource] for usage in self.usages)
+        # Batches pass through a tmpfs within milliseconds: at the pace of that there would be 200 samples a second.
+        paced = (usage.resource for usage in self.usages if not is_tmpfs(usage.resource))
+        return self._decision_maker.next_sample_seconds(self._resources[name] for name in paced)
 
     def wake_thresholds(self) -> tuple[CgroupMemory | None, Limit, tuple[int, ...]] | None:
         usage = next((usage for usage in self.usages if usage.resource == HOST), None)

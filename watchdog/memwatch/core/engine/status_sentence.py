@@ -30,6 +30,8 @@ _CAUSES = {
     Cause.UNSAVED: "interrupted by memwatch, no checkpoint seen",
     Cause.OOM_CGROUP: "killed by the kernel's OOM killer at the cgroup's limit",
     Cause.OOM_HOST: "killed by the kernel's OOM killer, host out of memory",
+    Cause.OOM_SCHEDULER: "killed by the batch scheduler at its memory limit",
+    Cause.TMPFS_FULL: "a full tmpfs (shared memory)",
     Cause.MEMORY_ERROR: "a failed allocation",
     Cause.CUDA_OOM: "CUDA out of memory",
     Cause.ACCELERATOR_OOM: "the accelerator was out of memory",
@@ -170,8 +172,8 @@ def _bounds_text(format_value: Callable[[float], str], low: float | None, middle
 
 
 def limit_name(limit: Limit) -> str:
-    """`cgroup`, `host`, `--limit`, `RLIMIT_AS`, `gpu0`: the owner without its path."""
-    return _ORIGINS.get(limit.origin, limit.origin.split(" ", 1)[0])
+    """`cgroup`, `host`, `--limit`, `RLIMIT_AS`, `Slurm`, `gpu0`, `/dev/shm`: the owner, a cgroup without its path."""
+    return "cgroup" if limit.origin.startswith("cgroup ") else _ORIGINS.get(limit.origin, limit.origin)
 
 
 def _growth_text(

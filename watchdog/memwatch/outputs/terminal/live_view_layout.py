@@ -247,12 +247,13 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, viewport: Viewpo
     figures = f" {format_bytes(usage.used_bytes):>9}"
     if limit is not None:
         figures += f" of {format_bytes(limit.bytes)} {_share(usage):>4.0%}"
-    room = viewport.width - 6 - 32
+    name = printable(usage.resource, 16)
+    room = viewport.width - max(6, len(name) + 1) - 32
     full, empty = viewport.blocks
     filled = 0 if limit is None else min(room, round(_share(usage) * room))
     style = _VERDICT_STYLES.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
     yield [
-        Segment(f"{usage.resource:<6}", BOLD),
+        Segment(f"{name:<6}" if len(name) < 6 else f"{name} ", BOLD),
         Segment(full * filled, style),
         Segment(empty * (room - filled), DIM),
         Segment(figures),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from memwatch.core.measurements import RunIdentity, Target
+from memwatch.core.measurements import RunIdentity, SchedulerLimit, Target
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole
@@ -238,6 +238,39 @@ def identify_run(
         None if agent else parse_number(_first(given, RANK_VARIABLES)),
         parse_number(_first(given, NODE_COUNT_VARIABLES)),
     )
+
+
+# What Slurm tells a job of its memory, in MiB, and the count that multiplies it; sbatch sets one of the three. LSF and
+# PBS have no documented variable for it: LSF sets resource limits and cgroups, PBS cgroups.
+_SLURM_MEMORY = (
+    ("SLURM_MEM_PER_NODE", None),
+    ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"),
+    ("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"),
+)
+_SLURM_DAEMON, _MOST_ANCESTORS = "slurmstepd", 64
+
+
+def scheduler_limit(environ: Mapping[str, str]) -> SchedulerLimit | None:
+    """Return the memory that Slurm allows the job on this node; None where it set none, or 0 for all of the node's."""
+    for name, count in _SLURM_MEMORY:
+        if name in environ:
+            each, times = parse_number(environ[name]), 1 if count is None else parse_number(environ.get(count, ""))
+            return SchedulerLimit("Slurm", (each * times) << 20) if each and times else None
+    return None
+
+
+def read_scheduler_limit(pid: int, environ: Mapping[str, str], root: str = "/proc") -> SchedulerLimit | None:
+    """As scheduler_limit, for a descendant of slurmstepd: elsewhere the variables were inherited from another job."""
+    limit, ancestor = scheduler_limit(environ), pid
+    for _ in range(_MOST_ANCESTORS if limit is not None else 0):
+        try:
+            found = read_stat(ancestor, root)
+        except SourceError:
+            return None
+        if found.name == _SLURM_DAEMON:
+            return limit
+        ancestor = found.parent_pid
+    return None
 
 
 def is_torchrun(argv: Sequence[str]) -> bool:
