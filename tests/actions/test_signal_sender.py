@@ -65,7 +65,7 @@ def test_nohup_in_a_script_falls_back_to_the_signal_that_is_handled():
             os.kill(pid, 9)
     assert (chosen.signal, chosen.handled, chosen.ignored) == ("SIGTERM", True, ("SIGINT",))
     assert "ignores SIGINT" in chosen.reason
-    assert "SIGTERM, which it handles" in chosen.reason
+    assert "SIGTERM, which it catches" in chosen.reason
 
 
 def test_a_program_that_handles_nothing_is_planned_for_and_said_so():

@@ -109,12 +109,11 @@ def test_what_is_no_python_is_refused() -> None:
 
 
 def test_the_program_runs_on_and_a_look_is_cheap() -> None:
-    code = "import sys, time; from memwatch.diagnosis.signal_handling import read_signal_handling as look; "
-    code += "print(look(int(sys.argv[1]), 'SIGINT').handled, time.process_time())"
+    look = "import sys, time; from memwatch.diagnosis.signal_handling import read_signal_handling as look; "
+    look += "print(look(int(sys.argv[1]), 'SIGINT').handled, time.process_time())"
     with running([sys.executable, str(PROGRAM), "caught"]) as process:
-        said = subprocess.run(
-            [sys.executable, "-c", code, str(process.pid)], capture_output=True, text=True, check=True
-        )
+        command = [sys.executable, "-c", look, str(process.pid)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True)
         assert process.poll() is None
     handled, seconds = said.stdout.split()
     assert handled == "True" and float(seconds) < 0.3, "with its imports"

@@ -21,6 +21,8 @@ def test_every_field_of_the_snapshot_is_there():
     assert missing == {"command"}
     assert shown["target"]["command"] == make_snapshot().command
     assert (shown["schema"], shown["up"], shown["state"]) == (STATUS_SCHEMA_VERSION, True, "warned")
+    handling = {"signal": "SIGINT", "handled": True, "where": "save_on_signal (main.py:88)", "reason": ""}
+    assert shown["signal_handling"] == handling
 
 
 def test_a_resource_has_the_names_of_replay():

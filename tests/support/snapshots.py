@@ -17,6 +17,7 @@ from memwatch.core.measurements import (
     Limit,
     RankMemory,
     Sample,
+    SignalHandling,
     Target,
     TreeMemory,
     UnavailableSource,
@@ -181,6 +182,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> Snapsh
         unarmed=None,
         exited=None,
         warn_horizon_seconds=4500.0,
+        signal_handling=SignalHandling("SIGINT", True, "save_on_signal (main.py:88)"),
     )
     return replace(snapshot, **changes)
 

@@ -166,7 +166,7 @@ def test_the_other_commands_of_the_readme_do_what_they_say(machine: Machine) -> 
     machine.trainer("saves 600 1 0.5")
     machine.until(lambda: machine.told("attached"))
     before = machine.pid()
-    assert "it handles SIGINT" in machine.sh(doctor)
+    assert "it catches SIGINT" in machine.sh(doctor)
     machine.sh(f"export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share/dist\n{upgrade}")
     assert machine.pid() not in (0, before)
     machine.sh(f"set -e\n{removal}")

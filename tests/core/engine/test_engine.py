@@ -39,6 +39,7 @@ from memwatch.core.events import (
     PhaseSeen,
     Restarting,
     Sampled,
+    SignalHandlingSeen,
     Signalled,
     Signalling,
     SourceChanged,
@@ -48,7 +49,16 @@ from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_profile import GenerationProfile
 from memwatch.core.forecast.sample_summaries import SLOTS
 from memwatch.core.forecast.time_to_limit import ShortHorizonModel
-from memwatch.core.measurements import GpuMemory, Limit, Sample, Target, TreeMemory, UnavailableSource, Usage
+from memwatch.core.measurements import (
+    GpuMemory,
+    Limit,
+    Sample,
+    SignalHandling,
+    Target,
+    TreeMemory,
+    UnavailableSource,
+    Usage,
+)
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Verdict, WatchState
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
@@ -249,6 +259,102 @@ def test_a_trainer_that_saves_each_generation_is_interrupted_just_after_its_save
     watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["saved"]
+
+
+# --- a trainer that saves nothing when it is interrupted -------------------------------------------------------------
+
+NOT_HANDLED = SignalHandling("SIGINT", False, reason="no handler, no `except KeyboardInterrupt`")
+HANDLED = SignalHandling("SIGINT", True, "main (train.py:41)")
+
+
+def last_chance(handling, low=70.0):
+    """A trainer in its 7th generation whose next own save is due in 3 s, at the last moment for a checkpoint."""
+    watch = Watch()
+    watch.feed(SignalHandlingSeen(0.0, handling))
+    watch.script.says = growing(1000, 900)
+    watch.generations(6, saves=True)
+    watch.script.says = growing(low + 10, low, ends=ends_in(5.0, 6.0, 7.0))
+    return watch
+
+
+@pytest.mark.parametrize("handled", [True, None])
+def test_one_that_handles_the_signal_is_interrupted_at_the_last_moment(handled):
+    watch = last_chance(replace(HANDLED, handled=handled))
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_one_that_does_not_is_interrupted_right_after_its_own_save():
+    watch = last_chance(NOT_HANDLED)
+    watch.look(2)
+    assert watch.interrupts == []
+    [waits] = watch.events("deferred")
+    assert "the trainer's own save" in waits.text
+    assert waits.fields == {"own_save_due_s": 2.0}
+    assert watch.engine.is_deciding, "so that the save is seen at once"
+    watch.look(1)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    watch.feed(GenerationSeen(watch.t, 8, 25))  # a boundary that follows a save does not hide it
+    watch.look(2)
+    [interrupt] = watch.events("interrupt")
+    assert interrupt.fields["kind"] == "saved" and "after the trainer's own save" in interrupt.text
+
+
+def test_the_save_after_the_next_is_waited_for_where_it_comes_in_time_too():
+    watch = last_chance(NOT_HANDLED, low=100.0)
+    watch.look(3)
+    watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+    watch.look(3)
+    assert watch.interrupts == []
+
+
+def test_a_save_that_does_not_come_in_time_is_not_waited_for():
+    watch = last_chance(NOT_HANDLED, low=10.0)
+    watch.look(2)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_an_overdue_save_is_not_waited_for():
+    watch = last_chance(NOT_HANDLED)
+    watch.look(17)
+    assert watch.interrupts == []
+    watch.look(4)
+    assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
+
+
+def test_half_a_generation_is_worth_nothing_where_only_its_save_counts():
+    """A third of a generation more is worth going on for a trainer that then saves on the signal, not for this one."""
+    kinds = {}
+    for handling in (HANDLED, NOT_HANDLED):
+        watch = Watch()
+        watch.feed(SignalHandlingSeen(0.0, handling))
+        watch.script.says = growing(1000, 900)
+        watch.generations(6, saves=True)
+        watch.look(3)
+        watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
+        watch.script.says = growing(0.8 * STEP + LEAD, 0.7 * STEP + LEAD)
+        watch.look(2)
+        kinds[handling.handled] = [n.fields["kind"] for n in watch.events("interrupt")]
+    assert kinds == {True: [], False: ["saved"]}
+
+
+def test_how_the_signal_is_handled_is_said_once_per_change_and_forgotten_with_the_process():
+    watch = Watch()
+    assert watch.engine.snapshot().signal_handling is None
+    for handling in (NOT_HANDLED, NOT_HANDLED, HANDLED):
+        watch.feed(SignalHandlingSeen(watch.t, handling))
+    said = watch.events("signal_handling")
+    assert [n.fields["handled"] for n in said] == [False, True]
+    assert said[0].text == (
+        "does not handle SIGINT (no handler, no `except KeyboardInterrupt`): "
+        "an interrupt ends it without a save; its own saves count"
+    )
+    assert said[1].text == "handles SIGINT in main (train.py:41)"
+    assert watch.engine.snapshot().signal_handling == HANDLED
+    watch.feed(Attached(watch.t, TARGET, "python main.py"))  # memwatch was started again
+    assert watch.engine.snapshot().signal_handling == HANDLED
+    watch.feed(Attached(watch.t, replace(TARGET, pid=101), "python main.py"))
+    assert watch.engine.snapshot().signal_handling is None
 
 
 def test_a_save_that_does_not_come_is_not_waited_for_beyond_the_last_moment():
@@ -881,11 +987,13 @@ def test_never_two_sigints_within_a_cooldown_nor_one_into_a_checkpoint(data):
     watch.generations(6)
     writing = False
     for _ in range(40):
-        step = data.draw(st.sampled_from(["grow", "calm", "writing", "saved", "mark", "look"]))
+        step = data.draw(st.sampled_from(["grow", "calm", "writing", "saved", "mark", "look", "unhandled"]))
         if step in ("grow", "calm"):
             watch.script.says = growing(10, 5) if step == "grow" else CALM
         elif step == "mark":
             watch.feed(GenerationSeen(watch.t, 8 + int(watch.t)))
+        elif step == "unhandled":
+            watch.feed(SignalHandlingSeen(watch.t, NOT_HANDLED))
         elif step in ("writing", "saved"):
             watch.feed(CheckpointSeen(watch.t, step, "log"))
             writing = step == "writing"

@@ -15,10 +15,21 @@ from hypothesis import strategies as st
 from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import Attached, Notice, SampleBatch, Signalled, UsageSeries
+from memwatch.core.events import (
+    Attached,
+    CheckpointSeen,
+    Event,
+    GenerationSeen,
+    Notice,
+    SampleBatch,
+    SignalHandlingSeen,
+    Signalled,
+    UsageSeries,
+)
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.measurements import SignalHandling, Target
 from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Snapshot
 from memwatch.history.csv_trace import read_trace, replay_notices
@@ -208,3 +219,35 @@ def feed(engine: Engine, batch: SampleBatch) -> Snapshot:
     for i in range(len(batch.times)):
         engine.feed(batch.event_at(i))
     return engine.snapshot()
+
+
+def saving_leak() -> Iterator[Event | SampleBatch]:
+    """A leak that saves at the end of each generation and handles no signal, near its limit at the end."""
+    rng, limit = random.Random(5), 60 * GB
+    yield Attached(0.0, Target("boot", 100, 7), "python train.py")
+    yield SignalHandlingSeen(0.0, SignalHandling("SIGINT", False, reason="no handler"))
+    for generation in range(1, 30):
+        t = 30.0 * (generation - 1)
+        yield GenerationSeen(t, generation, 60)
+        times = [t + 0.5 * i for i in range(1, 60)]
+        used = [20 * GB + int(t * GB / 15) + i * GB // 30 + rng.randrange(2 * GB) for i in range(1, 60)]
+        yield SampleBatch(times, (UsageSeries("host", used, limit, "cgroup /job"),))
+        yield CheckpointSeen(times[-1] + 0.1, "saved", "log: saved")
+
+
+def test_what_waits_for_an_own_save_is_the_same_in_batches() -> None:
+    def notices(in_batches: bool) -> list[tuple[float, str, str]]:
+        engine, said = Engine(Policy()), []
+        for item in saving_leak():
+            singly = isinstance(item, SampleBatch) and not in_batches
+            events = map(item.event_at, range(len(item.times))) if singly else engine.events_to_feed(item)
+            for event in events:
+                actions = engine.feed(event)
+                if any(not isinstance(action, Notice) for action in actions):
+                    actions = actions + engine.feed(Signalled(event.t, "SIGINT", dry_run=True))
+                said += [(one.t, one.event, one.text) for one in actions if isinstance(one, Notice)]
+        return said
+
+    said = notices(in_batches=True)
+    assert said == notices(in_batches=False)
+    assert any(event == "interrupt" and "after the trainer's own save" in text for _, event, text in said)

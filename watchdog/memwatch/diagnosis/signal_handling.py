@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from memwatch.core.examination import StackFrame
 from memwatch.core.measurements import SignalHandling
 from memwatch.core.proc_stat import parse_stat
+from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, TypeTable
@@ -94,7 +95,7 @@ def _describe_handler(memory: RemoteMemory, frames: Frames, handler: int, name: 
     """
     if name == "builtin_function_or_method":
         called = memory.text(memory.word(memory.word(handler + _C_FUNCTION_NAME)))
-        return "" if called == _RAISES_INTERRUPT else called
+        return "" if called == _RAISES_INTERRUPT else printable(called)
     if name == "method":
         handler, name = memory.word(handler + _METHOD_FUNCTION), "function"
     if name == "function":
