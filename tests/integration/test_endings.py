@@ -98,9 +98,23 @@ def configured(folder: Folder, more: str = "") -> tuple[str, str]:
             ExitCode.FAILED,
             "CUDA out of memory. Tried to allocate 2.00 GiB",
         ),
+        (
+            "print('RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error. It is possible that '"
+            "'dataloader\\'s workers are out of shared memory.'); sys.exit(1)",
+            "tmpfs_full",
+            ExitCode.FAILED,
+            "shared memory full: RuntimeError: DataLoader worker",
+        ),
+        (
+            "print('slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed')\n"
+            "print('slurmstepd: error: Exceeded job memory limit', flush=True); os.kill(os.getpid(), 9)",
+            "oom_scheduler",
+            ExitCode.OOM_KILLED,
+            "killed by Slurm at its limit of 536.9 MB",
+        ),
         ("print('MemoryError: retrying with half the batch')", "completed", ExitCode.ENDED, "exit status 0"),
     ],
-    ids=["completed", "failed", "aborted", "MemoryError", "CUDA", "survived-MemoryError"],
+    ids=["completed", "failed", "aborted", "MemoryError", "CUDA", "shared memory", "Slurm", "survived"],
 )
 def test_it_ends_by_itself(folder: Folder, text: str, cause: str, exit_code: int, evidence: str) -> None:
     exited, watch, result = watch_end(folder, code(text), "--log", str(folder.log))

@@ -179,3 +179,12 @@ def test_main_memory_is_told_by_tree_cgroups_and_host_against_their_limits():
     nested = replace(snapshot, sample=replace(snapshot.sample, cgroup=inner))
     text = "\n".join(lines_of(nested, 160, 30, ascii_only=True))
     assert "cgroup /kubepods/pod7 ###--- 52% of 175.0 GB - cgroup /kubepods ###### 95% of 400.0 GB" in text
+
+
+def test_a_tmpfs_has_its_bar_under_a_longer_name():
+    shm = replace(make_view(), usage=Usage("/dev/shm", 20 * 10**6, Limit(64 * 10**6, "/dev/shm", 44 * 10**6)))
+    snapshot = make_snapshot()
+    lines = lines_of(replace(snapshot, resources=(*snapshot.resources, shm)), height=40)
+    (bar,) = [line for line in lines if line.startswith("/dev/shm ")]
+    assert bar.endswith("20.0 MB of 64.0 MB  31%") and cell_len(bar) <= 80
+    assert "limit: /dev/shm" in lines[lines.index(bar) + 1]

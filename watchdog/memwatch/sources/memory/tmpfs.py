@@ -29,7 +29,7 @@ _MOVED_SHARE, _FULL_SHARE = 0.01, 0.5
 # What is in use throughout so many seconds and samples stays: batches pass through /dev/shm within milliseconds, and a
 # random one of their peaks in a generation would look like growth. (Of 160 simulated healthy uses up to 99 % one was
 # interrupted by single samples and eight were warned of peaks alone; by these none was.)
-_KEPT_SECONDS, _KEPT_SAMPLES = 2.5, 3
+_KEPT_SECONDS, _KEPT_SAMPLES = 1.0, 3
 _OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 
 
