@@ -65,9 +65,7 @@ class JobMembership:
         ancestors = self._ancestors(trainer.parent_pid)
         kin = ancestors | self._ancestors(os.getpid())  # memwatch, and who started it
         below = _descendants(found, tree)  # of the tree, which will find them
-        candidates = [
-            each for each in found if each.pid not in kin and each.pid not in below and each.parent_pid != os.getpid()
-        ]
+        candidates = [each for each in found if each.pid not in kin and each.pid not in below]
         later = [each for each in candidates if each.start_ticks > trainer.start_ticks]
         is_jobs = all_known and len(later) == len(candidates) and is_job_cgroup(cgroup)
         reasons = {each.pid: "environment" for each in candidates if self._has_job_environment(each)}
