@@ -34,6 +34,7 @@ from memwatch.core.events import (
     GenerationSeen,
     HookRan,
     Interrupt,
+    NeighboursSeen,
     Notice,
     OutOfMemorySeen,
     PhaseSeen,
@@ -52,6 +53,8 @@ from memwatch.core.forecast.time_to_limit import ShortHorizonModel
 from memwatch.core.measurements import (
     GpuMemory,
     Limit,
+    Neighbour,
+    Neighbours,
     Sample,
     SignalHandling,
     Target,
@@ -99,6 +102,24 @@ def test_the_state_tells_of_which_resource_is_warned_and_how_far_ahead():
     known = watch.engine.snapshot()
     assert {view.usage.resource: view.warned for view in known.resources} == {"host": True}
     assert known.warn_horizon_seconds == 4500, "three generations"
+
+
+def test_others_in_the_cgroup_are_reported_once_and_their_growth_is_told():
+    watch = Watch()
+    watch.script.says = growing(20_000.0)
+    for number in range(4):
+        watch.look(2)
+        used = 10 * GB + 2_000_000 * number
+        largest = (Neighbour(20, "ray::Worker", used),)
+        watch.feed(NeighboursSeen(watch.t, Neighbours("/job", used, 1, 0, 0, largest)))
+    (notice,) = [one for one in watch.said if isinstance(one, Notice) and one.event == "neighbours"]
+    assert notice.text == "of cgroup /job 10.0 GB are not the trainer's job's: ray::Worker (pid 20) 10.0 GB"
+    shown = watch.engine.snapshot()
+    assert shown.neighbours is not None and shown.neighbours.others_bytes == used
+    assert shown.resources[0].neighbour_growth.others_per_second == pytest.approx(1e6)
+    assert shown.sentence.endswith("of it 100.0 MB by others: ray::Worker (pid 20)")
+    watch.feed(Attached(watch.t, replace(TARGET, pid=101), "python main.py"))
+    assert watch.engine.snapshot().neighbours is None, "those were beside the process before"
 
 
 def test_a_moment_of_alarm_is_no_warning():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from memwatch.core.events import Notice
-from memwatch.core.measurements import CgroupLevel, Limit, Usage
+from memwatch.core.measurements import CgroupLevel, Limit, Neighbour, Neighbours, Usage
 from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, WatchState
 from memwatch.outputs.terminal.live_view_layout import Mode, Viewport, ViewStatus, render_frame
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
@@ -81,6 +81,15 @@ def test_the_newest_generations_are_those_that_are_shown():
 def test_gpus_have_bars_and_say_how_they_are_attributed():
     text = "\n".join(lines_of(make_snapshot(gpus=2), 100, 30))
     assert "NVIDIA H200, exact" in text
+
+
+def test_others_in_the_cgroup_are_named_below_it():
+    largest = (Neighbour(123, "ray::Worker", 90 * 10**6), Neighbour(7, "python3 driver.py", 10**6, "fork"))
+    text = "\n".join(lines_of(make_snapshot(neighbours=Neighbours("/pod7", 95 * 10**6, 3, 10**6, 1, largest)), 100, 30))
+    assert "not the trainer's 95.0 MB: ray::Worker (pid 123) 90.0 MB" in text
+    assert "driver.py" not in text
+    alone = make_snapshot(neighbours=Neighbours("/pod7", 0, 0, 10**6, 1, largest[1:]))
+    assert "not the trainer's" not in "\n".join(lines_of(alone, 100, 30))
 
 
 def test_where_not_all_gpus_fit_the_fullest_are_shown():

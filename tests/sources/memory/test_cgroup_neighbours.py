@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_a_shell_beside_the_trainer_is_not_worth_a_word(both):
     both.group("/job", limit=900 * MB, procs=[TRAINER, 20])
     both.join("/job")
     both.proc.process(20, anon=4 * MB)
+    watch = Watch(both)
+    assert watch.look(0.0) is None
+    assert watch.owned
+
+
+def test_memwatch_itself_and_its_children_are_nobody(both):
+    both.group("/job", limit=900 * MB, procs=[TRAINER, os.getpid(), 20])
+    both.join("/job")
+    both.proc.process(os.getpid(), anon=60 * MB)
+    both.proc.process(20, anon=90 * MB, parent=os.getpid())  # an examination
     watch = Watch(both)
     assert watch.look(0.0) is None
     assert watch.owned

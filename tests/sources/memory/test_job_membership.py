@@ -163,6 +163,34 @@ def test_an_environment_is_read_once(fake):
     assert look() == {OTHER: "environment"}
 
 
+def open_log(fake: FakeProc, pid: int, name: str, session: str = "session_7") -> None:
+    """As Ray does: the file need not exist."""
+    folder = fake.root / str(pid) / "fd"
+    folder.mkdir(exist_ok=True)
+    (folder / "3").symlink_to(f"/tmp/ray/{session}/logs/{name}")
+
+
+def test_a_worker_that_a_raylet_started_is_of_the_drivers_job(fake):
+    worker = {"RAY_RAYLET_PID": "60", "RAY_JOB_ID": "ffffffff"}
+    open_log(fake, TRAINER, "python-core-driver-01000000ffff_100.log")
+    other(fake, parent=60, environ=worker)
+    open_log(fake, OTHER, "raylet.out")
+    other(fake, 201, parent=60, environ=worker)
+    open_log(fake, 201, "raylet.out", "session_8")  # of another cluster
+    other(fake, 202, parent=60, environ=worker, start=BEFORE)  # of an earlier driver
+    open_log(fake, 202, "raylet.out")
+    other(fake, 203, parent=60, environ={"RAY_RAYLET_PID": "60"})  # an agent
+    open_log(fake, 203, "raylet.out")
+    assert members(fake, OTHER, 201, 202, 203, cgroup="/user.slice/a") == {OTHER: "environment"}
+
+
+def test_a_program_that_drives_no_session_has_no_such_workers(fake):
+    open_log(fake, TRAINER, "dashboard.log")
+    other(fake, parent=60, environ={"RAY_RAYLET_PID": "60", "RAY_JOB_ID": "ffffffff"})
+    open_log(fake, OTHER, "raylet.out")
+    assert members(fake, OTHER) == {}
+
+
 def test_torchruns_default_id_names_no_job(fake):
     fake.process(TRAINER, start=BEGAN, parent=SHELL, environ={"TORCHELASTIC_RUN_ID": "none"})
     other(fake, start=BEFORE, environ={"TORCHELASTIC_RUN_ID": "none"})

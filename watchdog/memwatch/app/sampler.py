@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from memwatch.core.interfaces import Reader
 from memwatch.core.measurements import (
+    HOST,
     CgroupMemory,
     GpuMemory,
     HostMemory,

@@ -151,7 +151,8 @@ class NeighbourReader:
         for pid, is_inside in self._pids(directory):
             if pid == os.getpid() or (pid in tree and pid not in adopted):
                 continue
-            if (one := self._read(pid, is_inside)) is not None:
+            one = self._read(pid, is_inside)
+            if one is not None and (one.stat is None or one.stat.parent_pid != os.getpid()):  # an examination, say
                 one.member = self._members.get(pid, "member's child") if pid in adopted else ""
                 found.append(one)
                 room -= one.rss_bytes if is_inside else 0

@@ -1,10 +1,11 @@
 """Which processes that are no descendants of the trainer belong to its job: workers that a daemon started, orphans.
 
 A process that started before the trainer belongs to its job by the environment of a job alone. A later one belongs to
-it if it was forked by the trainer, if the trainer leads its session or process group, or if nobody can have started it
-but the job: it has no parent left, and is in a cgroup in which nothing ran before the trainer. That cgroup is a
-container's, a Slurm step's, a unit's. A login session's, which holds its user's shells and browser, says nothing, nor
-does a process that the trainer's parent, such as a script that starts several trainings, started beside it.
+it if it is a worker of the Ray session that the trainer drives, if it was forked by the trainer, if the trainer leads
+its session or process group, or if nobody can have started it but the job: it has no parent left, and is in a cgroup
+in which nothing ran before the trainer. That cgroup is a container's, a Slurm step's, a unit's. A login session's,
+which holds its user's shells and browser, says nothing, nor does a process that the trainer's parent, such as a script
+that starts several trainings, started beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from memwatch.core.proc_stat import ProcStat
 from memwatch.errors import SourceError
@@ -32,6 +34,12 @@ JOB_VARIABLES = (
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_STEP_ID")
 _DISTINCT = (*(name for names in JOB_VARIABLES for name in names), *_RANKS)
 _NO_JOB = ("", "none")
+# A raylet, which is no child of the driver, starts workers with these before it knows for which driver; they and the
+# driver have logs of one Ray session open (Ray 2.60):
+# /tmp/ray/session_2026-11-25_15-49-01_697845_4824/logs/python-core-driver-01000000ffffffff_4978.log
+_RAY_WORKER = {"RAY_JOB_ID", "RAY_RAYLET_PID"}
+_RAY_LOG = re.compile(r"(.*/session_[^/]+)/logs/")
+_RAY_DRIVER = re.compile(r"(.*/session_[^/]+)/logs/python-core-driver-")
 # /user.slice/user-1000.slice/session-3.scope, /user.slice/user-1000.slice/user@1000.service/app.slice/app-code.scope
 _SESSION_WIDE = re.compile(r"/(user\.slice|user@\d+\.service|session-[^/]*\.scope)(/|$)")
 _OWN_UNIT = re.compile(r"/run-[^/]*\.(service|scope)$")  # systemd-run --user --scope
@@ -65,12 +73,10 @@ class JobMembership:
         ancestors = self._ancestors(trainer.parent_pid)
         kin = ancestors | self._ancestors(os.getpid())  # memwatch, and who started it
         below = _descendants(found, tree)  # of the tree, which will find them
-        candidates = [
-            each for each in found if each.pid not in kin and each.pid not in below and each.parent_pid != os.getpid()
-        ]
+        candidates = [each for each in found if each.pid not in kin and each.pid not in below]
         later = [each for each in candidates if each.start_ticks > trainer.start_ticks]
         is_jobs = all_known and len(later) == len(candidates) and is_job_cgroup(cgroup)
-        reasons = {each.pid: "environment" for each in candidates if self._has_job_environment(each)}
+        reasons = {each.pid: "environment" for each in candidates if self._is_by_environment(each, trainer)}
         layouts = {each.pid: each.layout for each in found}
         for each in later:
             reason = _kinship(each, trainer, tree, ancestors, layouts=layouts, is_jobs=is_jobs)
@@ -91,18 +97,37 @@ class JobMembership:
                 break
         return found
 
-    def _has_job_environment(self, process: ProcStat) -> bool:
+    def _is_by_environment(self, process: ProcStat, trainer: ProcStat) -> bool:
+        """Whether it has the job's environment, or is a worker of the Ray session that the trainer drives."""
         if self._environ is None:
             environ = read_environ(self._pid, self._proc) or {}
             self._environ = {name: environ[name] for name in _DISTINCT if environ.get(name, "") not in _NO_JOB}
-        if not any(all(name in self._environ for name in names) for names in JOB_VARIABLES):
+        is_later = process.start_ticks > trainer.start_ticks
+        if not (is_later or any(all(name in self._environ for name in names) for names in JOB_VARIABLES)):
             return False
         start, shares = self._shares.get(process.pid, (None, False))
         if start != process.start_ticks:
             self.files_read += 1
-            shares = shares_job(self._environ, read_environ(process.pid, self._proc) or {})
+            environ = read_environ(process.pid, self._proc) or {}
+            shares = shares_job(self._environ, environ)
+            if is_later and not shares and environ.keys() >= _RAY_WORKER:
+                session = self._ray_session(self._pid, _RAY_DRIVER)
+                shares = bool(session) and session == self._ray_session(process.pid, _RAY_LOG)
             self._shares[process.pid] = process.start_ticks, shares
         return shares
+
+    def _ray_session(self, pid: int, log: re.Pattern[str]) -> str:
+        """Return the folder of the Ray session in whose logs a process has a file open; empty: in none's."""
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            for name in os.listdir(folder):  # noqa: PTH208
+                self.files_read += 1
+                with suppress(OSError):
+                    if found := log.match(os.readlink(f"{folder}/{name}")):  # noqa: PTH115
+                        return found[1]
+        except OSError:
+            pass
+        return ""
 
 
 def shares_job(own: Mapping[str, str], other: Mapping[str, str]) -> bool:
