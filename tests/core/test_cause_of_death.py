@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit
 from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
-from memwatch.core.measurements import Limit, Usage
+from memwatch.core.measurements import TmpfsMemory
 
 T = 1000.0
 INT = Signalled(990.0, "SIGINT")
@@ -37,7 +37,7 @@ MB = 10**6
 
 def shm(used: int, most_taken: int = 0):
     """/dev/shm of 64 MB at the last sample."""
-    return {"tmpfs": ((Usage("/dev/shm", 9 * MB, Limit(64 * MB, "/dev/shm", 64 * MB - used)), most_taken),)}
+    return {"tmpfs": ((TmpfsMemory("/dev/shm", used, 64 * MB, 64 * MB), most_taken),)}
 
 
 TABLE = [

@@ -94,10 +94,10 @@ def test_a_scheduler_limit_binds_where_no_cgroup_has_it():
         assert limit_with(own).origin == "cgroup /pod/job"
 
 
-def test_what_stays_in_a_tmpfs_is_used_and_all_in_it_is_gone_of_its_limit():
-    shm = TmpfsMemory("/dev/shm", used_bytes=60, kept_bytes=20, total_bytes=64)
+def test_a_tmpfs_counts_by_its_peak():
+    shm = TmpfsMemory("/dev/shm", used_bytes=20, peak_bytes=60, total_bytes=64)
     *_, usage = usages(TREE, None, HOST, (GPU,), None, tmpfs=(shm,))
-    assert usage == Usage("/dev/shm", 20, Limit(64, "/dev/shm", 4))
+    assert usage == Usage("/dev/shm", 60, Limit(64, "/dev/shm", 4))
 
 
 def test_rlimits_are_measured_against_what_they_bound():

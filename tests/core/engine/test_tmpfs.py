@@ -1,4 +1,4 @@
-"""A tmpfs as a resource: what stays in it is forecast, what comes and goes in it neither interrupts nor hurries."""
+"""A tmpfs as a resource: its peak is forecast, what comes and goes below it neither interrupts nor hurries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from itertools import pairwise
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
 from memwatch.core.events import Attached, GenerationSeen, Interrupt, Notice, Sampled
-from memwatch.core.measurements import Limit, Sample, Usage
+from memwatch.core.measurements import Limit, Sample, TmpfsMemory, Usage
+from memwatch.core.memory_accounting import tmpfs_usage
+from memwatch.sources.memory.tmpfs import _Peak
 from support.watch import TARGET
 
 SIZE = 64 << 20
@@ -26,9 +28,10 @@ class Run:
         self.notices: list[str] = []
         self.interrupts: list[Interrupt] = []
         self.paces: list[float] = []
+        peak = _Peak()
         for t, now in enumerate(used):
-            kept = min(used[max(0, t - 2) : t + 1])
-            shm = Usage("/dev/shm", kept, Limit(SIZE, "/dev/shm", SIZE - now))
+            high = peak.add_sample(float(t), now, SIZE)
+            shm = tmpfs_usage(TmpfsMemory("/dev/shm", now, high, SIZE))
             host = Usage("host", 10**9, Limit(10**11, "host", 10**11 - 10**9))
             actions = []
             if markers and t % GENERATION_SECONDS == 0:
@@ -57,6 +60,8 @@ def test_peaks_that_fit_are_healthy_whenever_they_are_sampled() -> None:
         lambda t: 0.99 if 10 < t % GENERATION_SECONDS < 15 else 0.2,
         lambda t: 0.0 if t == 0 else 0.95 + 0.01 * dice.random(),  # what is fetched ahead, at once
     ]
+    batch = 10.5e6 / SIZE  # up to six of them in flight, fewer while workers are started
+    shapes.append(lambda t: batch * (dice.randint(0, 6) if t % 4 == 0 else 6 - dice.choice((0, 0, 1, 2))))
     for share in shapes:
         for markers in (True, False):
             assert Run(share, markers).interrupts == []

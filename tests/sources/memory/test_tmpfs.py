@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.measurements import TmpfsMemory
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.memory.tmpfs import TmpfsReader, mounts_of_paths, parse_tmpfs_mounts
+from memwatch.sources.memory.tmpfs import TmpfsReader, _Peak, mounts_of_paths, parse_tmpfs_mounts
 from support.fakeproc import FakeProc
 from support.trainers import Program
 
@@ -88,6 +88,15 @@ def test_a_path_lies_on_the_innermost_mount() -> None:
 # --- the reader
 
 
+def test_a_peak_counts_for_ten_minutes_and_small_changes_of_it_do_not() -> None:
+    peak = _Peak()
+    told = {t: peak.add_sample(float(t), used, 1000) for t, used in ((0, 300), (1, 900), (2, 905), (3, 911), (4, 20))}
+    assert told == {0: 300, 1: 900, 2: 900, 3: 911, 4: 911}
+    assert peak.add_sample(603.0, 30, 1000) == 911
+    assert peak.add_sample(603.1, 30, 1000) == 30
+    assert peak.add_sample(700.0, 990, 1000) == 990
+
+
 def test_a_zombie_is_gone_and_a_failure_lasts_until_the_next_look(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path / "proc")
     fake.process(7)
@@ -150,24 +159,21 @@ def test_a_small_tmpfs_in_a_namespace_of_its_own_is_read_from_outside(contained:
     contained.step()
     assert reader.read_memory(1.0) == (TmpfsMemory("/dev/shm", 10 * MB, 10 * MB, 64 * MB),)
     contained.step()
-    assert reader.read_memory(2.0) == (TmpfsMemory("/dev/shm", 40 * MB, 10 * MB, 64 * MB),), (
-        "what stays is not known yet"
-    )
-    assert reader.read_memory(3.0) == (TmpfsMemory("/dev/shm", 40 * MB, 10 * MB, 64 * MB),)
-    assert reader.read_memory(4.0) == (TmpfsMemory("/dev/shm", 40 * MB, 40 * MB, 64 * MB),)
+    assert reader.read_memory(2.0) == (TmpfsMemory("/dev/shm", 40 * MB, 40 * MB, 64 * MB),)
     contained.step()
-    assert reader.read_memory(5.0) == (TmpfsMemory("/dev/shm", 10 * MB, 10 * MB, 64 * MB),)
+    assert reader.read_memory(3.0) == (TmpfsMemory("/dev/shm", 10 * MB, 40 * MB, 64 * MB),), "its peak must fit"
     contained.step()
     assert [one.resource for one in reader.read_memory(6.0)] == ["/dev/shm"]
     _, mnt = reader.read_memory(66.0)  # looks for what is open and mapped
     assert mnt == TmpfsMemory("/mnt", 5 * MB, 5 * MB, 8 * MB)
     contained.step()
-    shm, _ = reader.read_memory(67.0)
+    shm, _ = reader.read_memory(620.0)
     assert shm.used_bytes == 62 * MB, "of 64 inodes 62 are taken: the folder's, a's and 60 more"
+    assert shm.peak_bytes == 62 * MB
     assert not Path("/dev/shm/a").exists()
     contained.kill()
     with pytest.raises(TargetGoneError):
-        reader.read_memory(200.0)
+        reader.read_memory(900.0)
 
 
 def test_a_mount_that_is_gone_is_left_out(contained: Program) -> None:

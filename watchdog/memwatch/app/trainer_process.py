@@ -25,7 +25,7 @@ from memwatch.core.events import (
     Signalled,
     Signalling,
 )
-from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target, Usage, is_tmpfs
+from memwatch.core.measurements import CgroupLevel, CgroupMemory, HostMemory, Target, TmpfsMemory
 from memwatch.core.snapshot import Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import SourceError
@@ -71,7 +71,9 @@ class WatchedTrainer:
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
-        self._tmpfs: dict[str, tuple[Usage, int]] = {}  # by name: the latest, and the most taken between two samples
+        self._tmpfs: dict[
+            str, tuple[TmpfsMemory, int]
+        ] = {}  # by name: the latest, and the most taken between two samples
         self._signals: list[Signalled] = []  # of this interrupt episode
         self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
         self._checkpoint: CheckpointSeen | None = None
@@ -156,12 +158,9 @@ class WatchedTrainer:
         is_live = event.sample.tree is not None or cgroup is not None  # the history keeps only the usages of a sample
         self._was_alive = self._was_alive or (is_live and not self._signaller.dying())
         self._host = event.sample.host or self._host
-        for usage in event.sample.usages:
-            if is_tmpfs(usage.resource):
-                before, most_taken = self._tmpfs.get(usage.resource, (usage, 0))
-                if before.limit is not None and usage.limit is not None:
-                    most_taken = max(most_taken, before.limit.headroom_bytes - usage.limit.headroom_bytes)
-                self._tmpfs[usage.resource] = usage, most_taken
+        for tmpfs in event.sample.tmpfs:
+            before, most_taken = self._tmpfs.get(tmpfs.resource, (tmpfs, 0))
+            self._tmpfs[tmpfs.resource] = tmpfs, max(most_taken, tmpfs.used_bytes - before.used_bytes)
         if cgroup is not None:
             self._memory = cgroup
             if cgroup.oom_kills != self._survived_kills and not self._signaller.dying():

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
-from memwatch.core.measurements import Usage
+from memwatch.core.measurements import TmpfsMemory
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
@@ -90,7 +90,7 @@ class ExitEvidence:
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
     last_words: str = ""  # the last line of the log
-    tmpfs: tuple[tuple[Usage, int], ...] = ()  # at the last sample, and the most that each took between two samples
+    tmpfs: tuple[tuple[TmpfsMemory, int], ...] = ()  # the last reading, and the most taken between two samples
 
     @property
     def delivered_signal(self) -> Signalled | None:
@@ -153,11 +153,13 @@ def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
     """Look for a tmpfs without a page for the access that SIGBUS ended."""
     if e.exit_signal != "SIGBUS" and e.exit_code != _SHELL_STATUS["SIGBUS"]:
         return None
-    for usage, most_taken in e.tmpfs:
-        limit = usage.limit
-        if limit is not None and limit.headroom_bytes <= max(NEARLY_FULL_SHARE * limit.bytes, most_taken):
-            used = f"{format_bytes(limit.bytes - limit.headroom_bytes)} of it at the last sample"
-            return Cause.TMPFS_FULL, f"{usage.resource} was full ({format_bytes(limit.bytes)}): {used}; {_status(e)}"
+    for tmpfs, most_taken in e.tmpfs:
+        if tmpfs.total_bytes - tmpfs.used_bytes <= max(NEARLY_FULL_SHARE * tmpfs.total_bytes, most_taken):
+            used = f"{format_bytes(tmpfs.used_bytes)} of it at the last sample"
+            return (
+                Cause.TMPFS_FULL,
+                f"{tmpfs.resource} was full ({format_bytes(tmpfs.total_bytes)}): {used}; {_status(e)}",
+            )
     return None
 
 

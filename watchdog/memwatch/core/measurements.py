@@ -183,7 +183,7 @@ class TmpfsMemory:
 
     resource: str  # its mount point, printable
     used_bytes: int
-    kept_bytes: int  # the least in use within the latest samples: batches come and go, leaked segments stay
+    peak_bytes: int  # the most in use within the latest minutes: batches come and go, and their peak must fit
     total_bytes: int  # its limit, by the mount option size=
 
 

@@ -135,9 +135,9 @@ def _scheduler_bound(
 
 
 def tmpfs_usage(tmpfs: TmpfsMemory) -> Usage:
-    """Return the use of a tmpfs: what stays in it is what grows, and all that is in it is what its limit bounds."""
-    limit = Limit(tmpfs.total_bytes, tmpfs.resource, tmpfs.total_bytes - tmpfs.used_bytes)
-    return Usage(tmpfs.resource, tmpfs.kept_bytes, limit)
+    """Return the use of a tmpfs by its peak: that is what grows with what is kept in it, and what its limit bounds."""
+    limit = Limit(tmpfs.total_bytes, tmpfs.resource, tmpfs.total_bytes - tmpfs.peak_bytes)
+    return Usage(tmpfs.resource, tmpfs.peak_bytes, limit)
 
 
 def gpu_usage(gpu: GpuMemory) -> Usage | None:

@@ -190,7 +190,7 @@ class ResourceMonitor:
         if not may_begin:
             self._decision_maker.reset()
         else:
-            # A tmpfs fills within milliseconds and is emptied again: what rises at once is no sign, what stays is.
+            # A tmpfs fills within milliseconds and is emptied again: what rises at once is no sign.
             lasting = [resource for resource in resources if not is_tmpfs(resource.usage.resource)]
             emergency = self._decision_maker.check_emergency(t, lasting, lead)
             if emergency is not None and self._begin_interrupt(t, emergency, is_writing):
