@@ -549,3 +549,156 @@ def test_with_globs_a_temporary_file_renamed_to_fit_is_saved(tmp_path):
         assert trainer.steps(1) == ["writing"]
     (tmp_path / "model.pt.tmp").rename(tmp_path / "best-3.pt")
     assert trainer.steps(12) == ["saved"]
+
+
+# --- how trainers save: real files of a real child --------------------------------------------------------------------
+
+SAVER = """
+import os, pickle, shutil, sys, zipfile
+blob = lambda size=200_000: os.urandom(8) + bytes(i % 251 for i in range(size))
+def put(path, data, mode="wb"):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, mode) as file:
+        file.write(data)
+def zipped(path, size=200_000):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data.pkl", blob(size))
+def save(n):
+{body}
+for line in sys.stdin:
+    save(int(line))
+    print("done", flush=True)
+"""
+
+# name: (code that saves as number n, the name that is reported, whether the first save is told)
+PATTERNS: dict[str, tuple[str, str, bool]] = {
+    "lightning": ("zipped(f'lightning_logs/version_0/checkpoints/epoch={n}-step={n*10}.ckpt')", "epoch=", True),
+    "lightning, the one before removed": (
+        "zipped(f'logs/v/checkpoints/epoch={n}.ckpt'); n > 1 and os.remove(f'logs/v/checkpoints/epoch={n-1}.ckpt')",
+        "epoch=",
+        True,
+    ),
+    "transformers": (
+        "d = f'out/checkpoint-{n}00'; put(d + '/model.safetensors', b'\\x08' + bytes(7) + b'{\"a\":{}}' + blob()); "
+        "zipped(d + '/optimizer.pt', 400_000); zipped(d + '/rng_state.pth'); put(d + '/trainer_state.json', b'{}' * 900)",
+        "optimizer.pt",
+        True,
+    ),
+    "a folder that is renamed": (
+        "d = f'out/tmp-checkpoint-{n}'; put(d + '/weights', blob()); put(d + '/more', blob(90_000)); "
+        "os.rename(d, f'out/checkpoint-{n}')",
+        "out/checkpoint-",
+        True,
+    ),
+    "shards": (
+        "[put(f'out/step-{n}/model-0000{i}-of-00003.bin', blob()) for i in (1, 2, 3)]",
+        "-of-00003",
+        True,
+    ),
+    "nanogpt, in place": ("zipped('out-name/ckpt.pt')", "out-name/ckpt.pt", True),
+    "stable-baselines3": ("zipped(f'logs/rl_model_{n}000_steps.zip')", "_steps.zip", True),
+    "gensim": (
+        "put(f'w2v-{n}.model', pickle.dumps(blob())); put(f'w2v-{n}.wv', pickle.dumps(blob(9000)))",
+        ".model",
+        True,
+    ),
+    "xgboost": ("put(f'saved/boost_{n}.ubj', b'{L\\0\\0' + blob(20_000 * n))", ".ubj", True),
+    "xgboost, text": ("put(f'boost_{n}.json', b'{\"learner\":' + b'1.5,' * 9000 * n)", "boost_", False),
+    "lightgbm": ("put(f'model.txt.snapshot_iter_{n}', b'tree\\nversion=v4\\n' * 500 * n)", "snapshot_iter_", True),
+    "keras": ("put('a.weights.h5', b'\\x89HDF\\r\\n' + blob())", "a.weights.h5", True),
+    "numpy in the folder itself": ("zipped('state.npz', 3000)", "state.npz", True),
+    "pickle in the folder itself": ("put('pop', pickle.dumps(blob(3000)))", "pop", True),
+    "anything, again and again": ("put(f'deep/er/still/{n}.dat', blob(3000))", ".dat", False),
+    "large, in a folder that it has made": ("put('run/w', blob(400_000))", "run/w", True),
+    "renamed into place": ("put('run/a.tmp', blob(3000)); os.rename('run/a.tmp', 'run/a')", "run/a", False),
+    "a set of three, the oldest removed": (
+        "put(f'w/{n}.bin', blob(5000)); n > 3 and os.remove(f'w/{n-3}.bin')",
+        ".bin",
+        False,
+    ),
+}
+
+
+def saver(tmp_path: Path, body: str, saves: int = 4) -> list[list[CheckpointSeen]]:
+    """What is reported after each of the saves of a child."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/train.bin").write_bytes(bytes(5000))
+    events = []
+    with running(python(SAVER.replace("{body}", f"    {body}")), cwd=tmp_path) as child:
+        watch = CheckpointWatch(child.pid, (), str(tmp_path), cpu_clock=lambda: 0.0)
+        watch.poll(0.0)
+        for number in range(1, saves + 1):
+            print(number, file=child.stdin, flush=True)
+            assert child.stdout.readline()
+            events.append([seen for t in range(20) for seen in watch.poll(20.0 * number + t)])
+        watch.close()
+    return events
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_each_save_of_a_trainer_is_told_once_with_its_seconds(tmp_path, pattern):
+    body, name, at_first = PATTERNS[pattern]
+    events = saver(tmp_path, body)
+    saved = [[seen for seen in each if seen.state == "saved"] for each in events]
+    assert [len(each) for each in saved] == [int(at_first), 1, 1, 1]
+    assert all(name in seen.path and seen.seconds is not None and seen.seconds < 5 for each in saved for seen in each)
+    assert all(each[-1].state == "saved" for each in events if each), "never being written for ever"
+
+
+NO_CHECKPOINTS = {
+    "a table": "put('metrics.csv', b'1,2,3\\n' * 4000, 'ab')",
+    "a table that is written anew": "put('history.json', b'[1, 2]' * 100 * n)",
+    "a summary of the model": "put('model_summary.txt', b'layer  (10, 20)\\n' * 20)",
+    "a status": "put('status.bin', blob(100))",
+    "pictures": "put(f'plots/epoch_{n}.png', b'\\x89PNG' + blob())",
+    "events": "put('runs/a/events.out.tfevents.1', bytes([24, 0, 0]) + blob(900), 'ab')",
+    "a cache": "put('__pycache__/model.pyc', blob()); put('.cache/model.bin', blob())",
+    "a rotated log": "n > 1 and os.rename('train.log', f'train.log.{n}'); put('train.log', b'line of a log\\n' * 20, 'wb'); "
+    "put('train.log', b'line of a log\\n' * 9000, 'ab')",
+    "a database": "put('study.db', b'SQLite format 3\\0' + blob())",
+}
+
+
+@pytest.mark.parametrize("pattern", NO_CHECKPOINTS)
+def test_what_a_trainer_writes_besides_is_no_checkpoint(tmp_path, pattern):
+    assert [each for each in saver(tmp_path, NO_CHECKPOINTS[pattern]) if each] == []
+
+
+def test_a_trainer_that_saves_more_often_than_files_settle_has_saved_each_time(tmp_path):
+    """Its checkpoint is never still: each is complete when the next begins."""
+    trainer = Watched(tmp_path)
+    trainer.watch.urgent = True
+    states = []
+    for number in range(1, 30):
+        (tmp_path / "ckpt.pt.tmp").write_bytes(zip_bytes())
+        (tmp_path / "ckpt.pt.tmp").replace(tmp_path / "ckpt.pt")
+        states += [state for state, _ in trainer.step(0.4)]
+    assert states.count("saved") >= 25
+
+
+def test_what_is_on_disk_is_known_at_the_end(tmp_path):
+    trainer = Watched(tmp_path)
+    path = tmp_path / "model.pt"
+    path.write_bytes(zip_bytes())
+    assert trainer.steps(12) == ["writing", "saved"]
+    assert trainer.watch.is_on_disk(str(path))
+    path.write_bytes(zip_bytes()[:100])
+    assert not trainer.watch.is_on_disk(str(path)), "the next save was cut off"
+    path.unlink()
+    assert not trainer.watch.is_on_disk(str(path))
+
+
+def test_a_folder_that_only_the_log_names_is_looked_at(tmp_path_factory):
+    own, elsewhere = tmp_path_factory.mktemp("own"), tmp_path_factory.mktemp("elsewhere")
+    trainer = Watched(own)
+    trainer.watch.add_logged(f"log: saved to '{elsewhere}/ckpt-1.pt'.")
+    (elsewhere / "ckpt-2.pt").write_bytes(zip_bytes())
+    assert trainer.steps(12) == ["writing", "saved"]
+
+
+def test_the_log_and_the_history_are_no_checkpoints(tmp_path):
+    watch = CheckpointWatch(os.getpid(), (), str(tmp_path), excluded=[str(tmp_path / "model.log")])
+    watch.poll(0.0)
+    (tmp_path / "model.log").write_bytes(bytes(5000))
+    assert [seen for t in range(1, 20) for seen in watch.poll(float(t))] == []

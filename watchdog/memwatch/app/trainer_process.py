@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
 from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit, survival_reason
+from memwatch.core.checkpoint_timing import ECHO_SECONDS
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
@@ -181,11 +182,13 @@ class WatchedTrainer:
         there = [one for one in self._saved if not one[0].path or self._checkpoints.is_on_disk(one[0].path)]
         if not there:
             return None
-        event, index = max(there, key=lambda one: (one[0].t - one[0].still_seconds, bool(one[0].path)))
+        latest_t = max(event.t - event.still_seconds for event, _ in there)
+        in_files = [one for one in there if one[0].path and latest_t - one[0].t + one[0].still_seconds <= ECHO_SECONDS]
+        event, index = max(in_files or there, key=lambda one: one[0].t - one[0].still_seconds)
         complete_t, now = event.t - event.still_seconds, self._generation
         lost = max(0.0, now.index - index) if now is not None and index is not None else None
-        lost_seconds, unit = max(0.0, worked_until_t - complete_t), "generation" if now is None else now.unit
-        age_seconds = max(0.0, t - complete_t)
+        unit = "generation" if now is None else now.unit
+        lost_seconds, age_seconds = (round(max(0.0, end_t - complete_t), 3) for end_t in (worked_until_t, t))
         return LastCheckpoint(event.evidence, event.path, age_seconds, lost_seconds, index, lost, unit)
 
     def _evidence(self, t: float, status: ExitStatus | None, *, in_episode: bool) -> ExitEvidence:

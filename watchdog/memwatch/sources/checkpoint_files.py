@@ -235,6 +235,14 @@ def fingerprint(path: str) -> Fingerprint | None:
     return Fingerprint((seen.st_dev, seen.st_ino), seen.st_size, seen.st_mtime_ns)
 
 
+def changed_ns(folder: str) -> int | None:
+    """When an entry of the folder was last created, renamed or removed, in file time; None where that is not known."""
+    try:
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 -- for every new file
+    except OSError:
+        return None
+
+
 def is_gone(path: str) -> bool:
     """Whether the file is gone; False where that is not known."""
     try:
@@ -314,7 +322,9 @@ class FolderWalk:
         except OSError:
             return None
         names = {entry.name for entry in shown}
-        folders = tuple(entry.name for entry in shown if _is_folder(entry)) if "pyvenv.cfg" not in names else ()
+        if "pyvenv.cfg" in names:
+            shown, names = [], set()
+        folders = tuple(entry.name for entry in shown if _is_folder(entry))
         listing = _Listing(seen.st_mtime_ns, tuple(names.difference(folders)), folders)
         if len(self._listed) >= 2 * FOLDERS_MAX:
             self._listed.clear()

@@ -358,7 +358,7 @@ class CheckpointWatch:
         yield from self._walk.files([*([self._cwd] if self._cwd else []), *self._learned])
 
     def _note_changes(self, now: float, paths: Iterable[str]) -> None:
-        known, changed = self._known, list[tuple[str, Fingerprint]]()
+        known, changed = self._known, list[tuple[str, Fingerprint, bool]]()
         for path in paths:
             mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._ignored or path in self._written:
@@ -372,11 +372,11 @@ class CheckpointWatch:
                 continue  # it was there before, beyond what was walked
             if is_renamed and not any(written.mark == mark for written in self._written.values()):
                 continue  # a rotated log, the checkpoint before
-            changed.append((path, mark))
-        for path, mark in sorted(changed, key=lambda one: one[1].mtime_ns):
-            self._note_change(now, path, mark)
+            changed.append((path, mark, is_new))
+        for path, mark, is_new in sorted(changed, key=lambda one: one[1].mtime_ns):
+            self._note_change(now, path, mark, is_new)
 
-    def _note_change(self, now: float, path: str, mark: Fingerprint) -> None:
+    def _note_change(self, now: float, path: str, mark: Fingerprint, is_new: bool) -> None:
         earlier = next((w for w in self._written.values() if w.mark.file_id == mark.file_id), None)
         if earlier is not None and not files.is_gone(earlier.path):
             return  # another name for the same file
@@ -388,7 +388,8 @@ class CheckpointWatch:
             self._written[path] = earlier
             return
         self._begin(now, path, mark.file_id, mark.size, mark.mtime_ns)
-        self._written[path] = _Written(path, mark, now, now, opened=False, first_ns=mark.mtime_ns)
+        first_ns = min(mark.mtime_ns, files.changed_ns(os.path.dirname(path)) or mark.mtime_ns)  # noqa: PTH120
+        self._written[path] = _Written(path, mark, now, now, False, first_ns if is_new else mark.mtime_ns)
 
     def _follow_all(self, now: float) -> None:
         for written in list(self._written.values()):
@@ -431,7 +432,7 @@ class CheckpointWatch:
     def _begin(self, now: float, path: str, key: FileId, size: int, mtime_ns: int | None = None) -> None:
         """A file begins to be written. If it is of the next save, what was written before it is complete."""
         if any(self._is_next_save(w, path, key, size, mtime_ns) for w in self._written.values()):
-            done = [w for w in self._written.values() if w.path == path or fingerprint(w.path) == w.mark]
+            done = [w for w in self._written.values() if w.path == path or fingerprint(w.path) in (w.mark, None)]
             self._written = {w.path: w for w in self._written.values() if w not in done}
             self._finish(now, done)
 
@@ -443,7 +444,7 @@ class CheckpointWatch:
         if os.path.dirname(before.path) != os.path.dirname(path):  # noqa: PTH120
             return True
         gap_ns = (time.time_ns() if mtime_ns is None else mtime_ns) - before.mark.mtime_ns
-        return not files.is_shard(path) and gap_ns > NEXT_SAVE_SECONDS * 1e9
+        return not files.is_shard(path) and (gap_ns > NEXT_SAVE_SECONDS * 1e9 or files.is_gone(before.path))
 
     def _finish(self, now: float, done: Sequence[_Written], *, before_signal: bool = False) -> None:
         """These files are closed and complete: report them if they are a checkpoint."""
@@ -483,6 +484,8 @@ class CheckpointWatch:
             return self._is_configured(path) and files.is_whole(path)
         if not files.may_be_checkpoint(path):
             return False
+        if files.is_gone(path):  # the next save has replaced it
+            return self._suggests(path, mark.size)
         is_appended = self._is_appended(path, mark)
         if is_appended or not files.is_whole(path):
             return False
