@@ -566,6 +566,7 @@ def zipped(path, size=200_000):
         file.writestr("data.pkl", blob(size))
 def save(n):
 {body}
+print('ready', flush=True)
 for line in sys.stdin:
     save(int(line))
     print("done", flush=True)
@@ -581,7 +582,8 @@ PATTERNS: dict[str, tuple[str, str, bool]] = {
     ),
     "transformers": (
         "d = f'out/checkpoint-{n}00'; put(d + '/model.safetensors', b'\\x08' + bytes(7) + b'{\"a\":{}}' + blob()); "
-        "zipped(d + '/optimizer.pt', 400_000); zipped(d + '/rng_state.pth'); put(d + '/trainer_state.json', b'{}' * 900)",
+        "zipped(d + '/optimizer.pt', 400_000); zipped(d + '/rng_state.pth'); "
+        "put(d + '/trainer_state.json', b'{}' * 900)",
         "optimizer.pt",
         True,
     ),
@@ -654,7 +656,8 @@ NO_CHECKPOINTS = {
     "pictures": "put(f'plots/epoch_{n}.png', b'\\x89PNG' + blob())",
     "events": "put('runs/a/events.out.tfevents.1', bytes([24, 0, 0]) + blob(900), 'ab')",
     "a cache": "put('__pycache__/model.pyc', blob()); put('.cache/model.bin', blob())",
-    "a rotated log": "n > 1 and os.rename('train.log', f'train.log.{n}'); put('train.log', b'line of a log\\n' * 20, 'wb'); "
+    "a rotated log": "n > 1 and os.rename('train.log', f'train.log.{n}'); "
+    "put('train.log', b'line of a log\\n' * 20); "
     "put('train.log', b'line of a log\\n' * 9000, 'ab')",
     "a database": "put('study.db', b'SQLite format 3\\0' + blob())",
 }
@@ -670,7 +673,7 @@ def test_a_trainer_that_saves_more_often_than_files_settle_has_saved_each_time(t
     trainer = Watched(tmp_path)
     trainer.watch.urgent = True
     states = []
-    for number in range(1, 30):
+    for _ in range(1, 30):
         (tmp_path / "ckpt.pt.tmp").write_bytes(zip_bytes())
         (tmp_path / "ckpt.pt.tmp").replace(tmp_path / "ckpt.pt")
         states += [state for state, _ in trainer.step(0.4)]

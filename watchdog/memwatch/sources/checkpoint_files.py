@@ -120,7 +120,7 @@ def read_part(path: str, start: int, size: int) -> bytes:
 
 
 def content_kind(path: str) -> str:
-    """ "serialized" (zip, pickle, HDF5, NumPy, safetensors ...), "text", "other" (a picture, a program), or ""."""
+    """Tell "serialized" (zip, pickle, HDF5 ...), "text", "lines" of it, "other" (a picture), or "": unknown."""
     head = read_part(path, 0, _HEAD_BYTES)
     if not head:
         return ""
@@ -130,7 +130,9 @@ def content_kind(path: str) -> str:
     is_safetensors = head[8:10] == b'{"' and head[4:8] == bytes(4)
     if is_pickle or is_safetensors or head.startswith(_SERIALIZED):
         return "serialized"
-    return "text" if not any(byte < 9 or 13 < byte < 27 for byte in head) else ""
+    if any(byte < 9 or 13 < byte < 27 for byte in head):
+        return ""
+    return "lines" if b"\n" in head else "text"
 
 
 def is_whole(path: str) -> bool:

@@ -39,7 +39,7 @@ REPEAT_SECONDS = 10.0  # Interval of reports that a checkpoint is still being wr
 NEXT_SAVE_SECONDS = 1.0  # Numbered files in a folder that are further apart are two saves, not parts of one (chosen).
 LIKE_SIZE = 3.0  # Two saves of a series differ by this factor at most (chosen: boosted trees grow).
 SMALL_BYTES = 1000  # A file without a telling name that is smaller holds a status, not a model (chosen).
-SMALL_TEXT_BYTES = 16_384  # The same of text: tables, histories (chosen).
+SMALL_TEXT_BYTES = 16_384  # The same of text without lines, as JSON (chosen).
 SAVES_KEPT = 5  # Latest saves, by which their length and what is on disk are known (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
 SERIES_MAX = 256  # Series of files that are told apart: a bound on memory.
@@ -510,8 +510,9 @@ class CheckpointWatch:
         return files.tail(path, before.size) == end and files.content_kind(path) != "serialized"
 
     def _may_repeat(self, path: str, mark: Fingerprint) -> bool:
+        """Whether its like may be a checkpoint though nothing suggests it: not a log, a table, a status, a picture."""
         kind = files.content_kind(path)
-        return kind != "other" and mark.size >= (SMALL_TEXT_BYTES if kind == "text" else SMALL_BYTES)
+        return kind not in ("other", "lines") and mark.size >= (SMALL_TEXT_BYTES if kind == "text" else SMALL_BYTES)
 
     def _suggests(self, path: str, size: int) -> bool:
         """Whether the name, the content or the size suggests a checkpoint, before it is written again."""
@@ -521,7 +522,7 @@ class CheckpointWatch:
             return True
         kind = files.content_kind(path)
         if files.name_suggests_checkpoint(path, self._cwd):
-            is_short = kind == "text" and size < files.TEXT_BYTES and not files.is_called_checkpoint(path)
+            is_short = kind in ("text", "lines") and size < files.TEXT_BYTES and not files.is_called_checkpoint(path)
             return kind != "other" and not is_short
         return kind == "serialized" or (kind == "" and self._is_big_and_new(path, size))
 
@@ -569,7 +570,7 @@ class CheckpointWatch:
 
     def _is_table(self, now: float, written: _Written) -> bool:
         """Whether it is text to which a line is added all the time."""
-        return now - written.since_t > STALL_SECONDS and files.content_kind(written.path) == "text"
+        return now - written.since_t > STALL_SECONDS and files.content_kind(written.path) == "lines"
 
     def _report_writing(self, now: float, path: str) -> None:
         if self._reported_t is None or now - self._reported_t >= REPEAT_SECONDS:
