@@ -89,9 +89,14 @@ def exited(t: float, event: events.Exited) -> Notice:
         "evidence": list(event.evidence),
         "exit_code": event.exit_code,
         "signal": event.signal,
-        "checkpoint": None if event.checkpoint is None else asdict(event.checkpoint),
+        "checkpoint": None if event.checkpoint is None else _last_checkpoint(event.checkpoint),
     }
     return Notice(t, "exited", "; ".join([words.exit_text(event), *event.evidence]), fields)
+
+
+def _last_checkpoint(last: events.LastCheckpoint) -> dict[str, Any]:
+    counts = {"generation": last.generation, "lost_generations": last.lost_generations}
+    return {**asdict(last), **{name: words.json_number(count) for name, count in counts.items()}}
 
 
 def restarting(t: float, event: events.Restarting) -> Notice:
