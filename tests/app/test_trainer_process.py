@@ -19,6 +19,7 @@ from memwatch.core.events import (
     Event,
     Exited,
     GenerationSeen,
+    LastCheckpoint,
     OutOfMemorySeen,
     Sampled,
     Signalled,
@@ -44,6 +45,7 @@ class World:
         self.kills: list[OomKill] = []
         self.kmsg_error: SourceError | None = None
         self.files: list[CheckpointSeen] = []
+        self.removed: set[str] = set()
         self.urgent = False
         self.killed: bool | None = None
         self.calls: list[str] = []
@@ -64,6 +66,11 @@ class World:
         if self.kmsg_error is not None:
             raise self.kmsg_error
         return tuple(self.kills)
+
+    def is_on_disk(self, path: str) -> bool:
+        return path not in self.removed
+
+    def add_logged(self, line: str) -> None: ...
 
     def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         self.killed = killed
@@ -255,7 +262,7 @@ def test_a_kernel_log_that_cannot_be_read_leaves_the_counter(bench: Bench) -> No
 
 def test_saved_is_what_became_complete_after_the_signal(bench: Bench) -> None:
     bench.world.status = ExitStatus(130, None)
-    bench.trainer.observe_event(CheckpointSeen(8.0, "saved", "log: before"))
+    bench.trainer.observe_event(CheckpointSeen(-8.0, "saved", "log: long before"))
     bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
     assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
     bench.trainer.observe_event(CheckpointSeen(9.0, "saved", "log: after"))
@@ -272,11 +279,29 @@ def test_a_checkpoint_found_after_the_end_is_evidence_and_told(bench: Bench) -> 
     assert isinstance(exited, Exited) and exited.cause is Cause.SAVED
 
 
-def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_not_its_doing(bench: Bench) -> None:
+def test_a_checkpoint_that_was_told_just_before_the_signal_of_the_same_look_is_its_own(bench: Bench) -> None:
     bench.world.status = KILLED
-    bench.trainer.observe_event(CheckpointSeen(8.5, "saved", "file: a.pt"))
+    bench.trainer.observe_event(GenerationSeen(8.0, 6))
+    bench.trainer.observe_event(CheckpointSeen(8.5, "saved", "file: a.pt", still_seconds=0.3, path="/runs/a.pt"))
     bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
-    assert bench.end(state=WatchState.INTERRUPTING).cause is Cause.UNSAVED
+    exited = bench.end(state=WatchState.INTERRUPTING)
+    assert exited.cause is Cause.SAVED and "its own checkpoint was complete" in exited.evidence[0]
+    assert exited.checkpoint == LastCheckpoint("file: a.pt", "/runs/a.pt", pytest.approx(1.8), pytest.approx(0.3), 6, 0)
+
+
+def test_what_counts_is_what_is_on_disk_at_the_end(bench: Bench) -> None:
+    bench.world.status = KILLED
+    bench.trainer.observe_event(GenerationSeen(1.0, 2, unit="epoch"))
+    bench.trainer.observe_event(CheckpointSeen(-30.0, "saved", "file: a.pt", path="/runs/a.pt"))
+    bench.trainer.observe_event(GenerationSeen(1.0, 4, unit="epoch"))
+    bench.trainer.observe_event(CheckpointSeen(8.0, "saved", "file: b.pt", path="/runs/b.pt"))
+    bench.trainer.observe_event(Signalled(8.5, "SIGINT"))
+    bench.world.removed.add("/runs/b.pt")
+    exited = bench.end(state=WatchState.INTERRUPTING)
+    assert exited.cause is Cause.UNSAVED
+    assert exited.checkpoint == LastCheckpoint("file: a.pt", "/runs/a.pt", 40.0, 38.5, 2, 2, "epoch")
+    bench.world.removed.add("/runs/a.pt")
+    assert bench.end(state=WatchState.INTERRUPTING).checkpoint is None
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import ExitEvidence, KernelRecord, explain_exit
-from memwatch.core.events import Cause, CheckpointSeen, OutOfMemorySeen, Signalled, Signalling
+from memwatch.core.cause_of_death import LITTLE_WORK_SECONDS, ExitEvidence, KernelRecord, explain_exit
+from memwatch.core.events import Cause, LastCheckpoint, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.measurements import TmpfsMemory
 
 T = 1000.0
@@ -219,8 +219,7 @@ def test_the_reader_gets_every_fact():
 
 
 def test_who_was_stopped_by_others_has_saved_and_memwatch_had_no_part_in_it():
-    saved = CheckpointSeen(996.0, "saved", "file: a.pt")
-    ended = explain_exit(T, ExitEvidence(exit_signal="SIGINT", saved=saved))
+    ended = explain_exit(T, ExitEvidence(exit_signal="SIGINT", checkpoint=own_checkpoint(4.0)))
     assert ended.cause is Cause.SIGNALLED
     assert ended.evidence == (
         "ended by SIGINT",
@@ -260,6 +259,37 @@ def test_no_checkpoint_is_said():
     )
 
 
+def own_checkpoint(seconds: float) -> LastCheckpoint:
+    """Of generation 7 of 9, complete so many seconds before the end."""
+    return LastCheckpoint("file: a.pt", "/runs/a.pt", seconds, seconds, 7, 2)
+
+
+@pytest.mark.parametrize("escalated", [False, True])
+def test_an_own_checkpoint_just_before_the_signal_is_as_good_as_one_after_it(escalated):
+    ended = explain_exit(
+        T, ExitEvidence(exit_code=130, signalled=INT, escalated=escalated, checkpoint=own_checkpoint(3.0))
+    )
+    assert ended.cause is Cause.SAVED and ended.checkpoint == own_checkpoint(3.0)
+    assert ended.evidence[0] == "its own checkpoint was complete 3 s before SIGINT: file: a.pt"
+
+
+@pytest.mark.parametrize(("save_seconds", "cause"), [(0.0, Cause.UNSAVED), (60.0, Cause.SAVED)])
+def test_no_more_work_than_a_save_takes_is_lost_or_it_is_said_how_much(save_seconds, cause):
+    evidence = ExitEvidence(exit_code=130, signalled=INT, checkpoint=own_checkpoint(45.0), save_seconds=save_seconds)
+    ended = explain_exit(T, evidence)
+    assert ended.cause is cause
+    if cause is Cause.UNSAVED:
+        lost = "2 generations, 45 s of work lost since its last checkpoint in generation 7"
+        assert ended.evidence[0] == f"no checkpoint was seen after SIGINT; {lost}"
+        assert ended.evidence[-1] == "its latest checkpoint was complete 45 s before the end: file: a.pt"
+
+
+@pytest.mark.parametrize(("exit_code", "cause"), [(130, Cause.SAVED), (3, Cause.UNKNOWN)])
+def test_a_signal_that_may_have_been_sent_just_after_its_own_checkpoint(exit_code, cause):
+    evidence = ExitEvidence(exit_code=exit_code, unconfirmed_signal=UNSURE, checkpoint=own_checkpoint(3.0))
+    assert explain_exit(T, evidence).cause is cause
+
+
 names = st.sampled_from(["SIGINT", "SIGTERM", "SIGKILL", "SIGABRT", "signal 40"])
 evidences = st.builds(
     ExitEvidence,
@@ -270,6 +300,8 @@ evidences = st.builds(
     unconfirmed_signal=st.none() | st.builds(Signalling, st.floats(0, 2000), names),
     escalated=st.booleans(),
     checkpoint_after_signal=st.none() | st.text(max_size=5),
+    checkpoint=st.none() | st.floats(0, 2000).map(own_checkpoint),
+    save_seconds=st.floats(0, 100),
     oom_kills_delta=st.none() | st.integers(-2, 3),
     cgroup_owned=st.booleans(),
     kernel_record=st.none() | st.sampled_from([MEMCG, GLOBAL, NEIGHBOUR, WORKER]),
@@ -293,7 +325,9 @@ def test_laws(evidence):
     if ended.cause in (Cause.SAVED, Cause.UNSAVED):
         assert evidence.delivered_signal or evidence.unconfirmed_signal
     if ended.cause is Cause.SAVED:
-        assert evidence.checkpoint_after_signal
+        last = evidence.checkpoint
+        little = max(LITTLE_WORK_SECONDS, evidence.save_seconds)
+        assert evidence.checkpoint_after_signal or (last is not None and last.lost_seconds <= little)
     if ended.cause is Cause.COMPLETED:
         assert evidence.exit_code == 0
 

@@ -46,7 +46,7 @@ from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.examination_text import render_census
 from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.outputs.trackers import tracker_proxy
-from memwatch.sources import checkpoint_watch, kernel_files, procfs
+from memwatch.sources import checkpoint_files, kernel_files, procfs
 from memwatch.sources.gpu import trainer_gpus
 from memwatch.sources.gpu.gpu_reader import validate
 from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
@@ -169,15 +169,16 @@ def _examined(raw: bytes) -> object:
 
 def _names(raw: bytes) -> object:
     name = os.fsdecode(raw.replace(b"\0", b"")[:255])
-    return checkpoint_watch.looks_like_checkpoint(name), checkpoint_watch.is_temporary(name)
+    return checkpoint_files.name_suggests_checkpoint(name), checkpoint_files.is_temporary(name)
 
 
 def _fdinfo(raw: bytes) -> object:
     with _file(raw) as path:
         return (
-            checkpoint_watch.write_position(str(path)),
-            [*checkpoint_watch.mapped_inodes(str(path))],
-            checkpoint_watch.is_whole(str(path)),
+            checkpoint_files.write_position(str(path)),
+            [*checkpoint_files.mapped_inodes(str(path))],
+            checkpoint_files.is_whole(str(path)),
+            checkpoint_files.content_kind(str(path)),
         )
 
 

@@ -1062,6 +1062,7 @@ def test_the_end_is_told_with_its_evidence():
         "evidence": ["oom_kill 0 -> 1"],
         "exit_code": None,
         "signal": "SIGKILL",
+        "checkpoint": None,
     }
     snapshot = watch.engine.snapshot()
     assert snapshot.state is WatchState.ENDED and not snapshot.up

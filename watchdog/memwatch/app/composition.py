@@ -115,7 +115,7 @@ class TrainerWatch:
             self._readers = make_readers(config, facts, stack)
             log = self._choose_log()
             self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
-            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd)
+            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files(log))
             self._checkpoints = stack.enter_context(closing(checkpoints))
             log_source: LogSource | None = None
             if log is not None:
@@ -250,6 +250,13 @@ class TrainerWatch:
         with suppress(SourceError):  # stdin is not a terminal: its input is not for memwatch
             self._keyboard = Keyboard(sys.stdin, press)
             view.keys = WATCH_KEYS
+
+    def _own_files(self, log: Path | None) -> list[str]:
+        """The log and memwatch's own history: no checkpoints of the trainer's."""
+        history = self._config.history_path(os.environ)
+        ends = ("", "-wal", "-shm", "-journal")
+        own = [] if history is None else [f"{os.path.realpath(history)}{end}" for end in ends]
+        return own if log is None else [*own, os.path.realpath(log)]
 
     def _choose_log(self) -> Path | None:
         if self._config.log.path is not None:

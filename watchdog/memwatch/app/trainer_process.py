@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
@@ -14,11 +15,13 @@ from memwatch.core.cause_of_death import (
     last_line,
     survival_reason,
 )
+from memwatch.core.checkpoint_timing import ECHO_SECONDS
 from memwatch.core.events import (
     Attached,
     CheckpointSeen,
     Event,
     GenerationSeen,
+    LastCheckpoint,
     Notice,
     OutOfMemorySeen,
     Sampled,
@@ -38,6 +41,7 @@ from memwatch.sources.memory.kernel_oom_log import KmsgReader, OomKill
 OOM_KILL_SECONDS, UPTIME_DRIFT = 5.0, 1e-4
 REAPED_WITHIN_SECONDS = 0.5  # how long a parent takes, at most, until its child's status can be read for good
 STATUS_POLL_SECONDS = 0.02
+SAVES_KEPT = 5  # latest checkpoints, one of which is on disk at the end (chosen)
 _AFTER_SIGNAL_STATES = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
 
 
@@ -71,13 +75,13 @@ class WatchedTrainer:
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
-        self._tmpfs: dict[
-            str, tuple[TmpfsMemory, int]
-        ] = {}  # by name: the latest, and the most taken between two samples
+        # by name: the latest reading, and the most taken between two samples
+        self._tmpfs: dict[str, tuple[TmpfsMemory, int]] = {}
         self._signals: list[Signalled] = []  # of this interrupt episode
         self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
-        self._checkpoint: CheckpointSeen | None = None
-        self._has_saved_since = False  # the checkpoint was reported after the first signal; their times may be equal
+        self._saved: deque[tuple[CheckpointSeen, float | None]] = deque(maxlen=SAVES_KEPT)  # with the generation then
+        self._has_saved_since = False  # the latest was reported after the first signal; their times may be equal
+        self._generation: GenerationSeen | None = None  # under way
         self._log_oom: OutOfMemorySeen | None = None
         self._log_oom_survived = ""  # what shows that the trainer continued after `_log_oom`
         self._attached: Target | None = None  # the process that the events are about
@@ -89,16 +93,21 @@ class WatchedTrainer:
             self._observe_signal(event)
         elif isinstance(event, CheckpointSeen):
             if event.state == "saved":
-                self._checkpoint, self._has_saved_since = event, self._first_signal_t is not None
+                self._saved.append((event, None if self._generation is None else self._generation.index))
+                self._has_saved_since = self._first_signal_t is not None and not event.before_signal
+            if not event.path:
+                self._checkpoints.add_logged(event.evidence)
         elif isinstance(event, OutOfMemorySeen):
             if self._log_oom is None or self._log_oom_survived or not is_consequence(event, self._log_oom):
                 self._log_oom, self._log_oom_survived = event, ""
         elif isinstance(event, GenerationSeen):
+            self._generation = event
             if self._log_oom is not None and event.at == "start" and not event.before_watch:
                 self._log_oom_survived = f"{event.unit} {event.index:g} followed"
         elif isinstance(event, Attached) and event.target != self._attached:
             self._attached, self._log_oom = event.target, None  # that one was of an earlier process of the run
             self._tmpfs.clear()
+            self._generation = None
 
     def resume_after_restart(self, now: float, before: Snapshot) -> None:
         """Continue an interrupt episode of an earlier memwatch: the checkpoint that it requested may be complete."""
@@ -143,7 +152,7 @@ class WatchedTrainer:
         found = self._checkpoints.checkpoints_at_exit(t, killed=was_killed)
         for event in found:
             self.observe_event(event)
-        return [*found, explain_exit(t, self._evidence(status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
+        return [*found, explain_exit(t, self._evidence(t, status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
 
     def _observe_signal(self, event: Signalling | Signalled) -> None:
         self._has_saved_since = self._has_saved_since and self._first_signal_t is not None
@@ -182,12 +191,27 @@ class WatchedTrainer:
             time.sleep(STATUS_POLL_SECONDS)
         return status
 
-    def _evidence(self, status: ExitStatus | None, *, in_episode: bool) -> ExitEvidence:
+    def _last_checkpoint(self, t: float, worked_until_t: float) -> LastCheckpoint | None:
+        """The latest complete checkpoint that is on disk still."""
+        there = [one for one in self._saved if not one[0].path or self._checkpoints.is_on_disk(one[0].path)]
+        if not there:
+            return None
+        latest_t = max(event.t - event.still_seconds for event, _ in there)
+        in_files = [one for one in there if one[0].path and latest_t - one[0].t + one[0].still_seconds <= ECHO_SECONDS]
+        event, index = max(in_files or there, key=lambda one: one[0].t - one[0].still_seconds)
+        complete_t, now = event.t - event.still_seconds, self._generation
+        lost = max(0.0, now.index - index) if now is not None and index is not None else None
+        unit = "generation" if now is None else now.unit
+        lost_seconds, age_seconds = (round(max(0.0, end_t - complete_t), 3) for end_t in (worked_until_t, t))
+        return LastCheckpoint(event.evidence, event.path, age_seconds, lost_seconds, index, lost, unit)
+
+    def _evidence(self, t: float, status: ExitStatus | None, *, in_episode: bool) -> ExitEvidence:
         signals = self._signals if in_episode else []
         signal_t = self._first_signal_t if in_episode else None
-        saved, evidence_after_signal = self._checkpoint, None
+        saved, evidence_after_signal = self._saved[-1][0] if self._saved else None, None
         if saved is not None and signal_t is not None and self._has_saved_since and saved.t >= signal_t:
             evidence_after_signal = saved.evidence
+        delivered_t = max((sent.t for sent in signals if not sent.error and not sent.dry_run), default=signal_t)
         levels = self._memory.levels if self._memory is not None else ()
         headrooms = [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
         kills, log = self._kernel_kills(), self._log_end()
@@ -198,7 +222,8 @@ class WatchedTrainer:
             unconfirmed_signal=self._unconfirmed if in_episode else None,
             escalated=len({signalled.signal for signalled in signals if not signalled.error}) > 1,
             checkpoint_after_signal=evidence_after_signal,
-            saved=saved,
+            checkpoint=self._last_checkpoint(t, t if delivered_t is None else delivered_t),
+            save_seconds=max((event.seconds or 0.0 for event, _ in self._saved), default=0.0),
             oom_kills_delta=self._last_oom_kills(),
             cgroup_owned=self._memory is not None and self._memory.owned,
             kernel_record=self._kernel_record(kills, levels) if kills else None,

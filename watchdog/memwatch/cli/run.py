@@ -162,7 +162,8 @@ class _TrainerRun:
         """Decide whether to start another trainer, by all ends so far and this one."""
         decided: Restarting | GaveUp | None = None
         if self._resume_command is not None and self._child is not None and end.exited is not None:
-            saved = end.exited.cause is Cause.SAVED and not self._child.end_requested
+            is_ours = end.exited.cause in (Cause.SAVED, Cause.UNSAVED)
+            saved = is_ours and self._is_resumable(end) and not self._child.end_requested
             ran_seconds, progress = end.t - self._began_t, self._session.engine.attempt_progress
             self._ends.append(restart_policy.AttemptEnd(end.t, ran_seconds, saved, progress, _tightest_limit(end)))
             resume_command = command_line(self._resume_command)
@@ -170,6 +171,13 @@ class _TrainerRun:
         self._restarting = decided if isinstance(decided, Restarting) else None
         self.linger_seconds = self._config.daemon.linger_seconds if self._restarting is None else 0.0
         return () if decided is None else (decided,)
+
+    def _is_resumable(self, end: Snapshot) -> bool:
+        """Whether there is a checkpoint of this trainer process to go on from."""
+        exited = end.exited
+        if exited is None or exited.cause is Cause.SAVED:
+            return exited is not None
+        return exited.checkpoint is not None and exited.t - exited.checkpoint.age_seconds >= self._began_t
 
     def _await_restart(self, child: LaunchedTrainer) -> None:
         """Wait until the next trainer is due; the outputs show the end of this one meanwhile."""

@@ -11,8 +11,9 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | SIGBUS (or a status of 135), and a tmpfs was nearly full at the last sample | TMPFS_FULL |
 | the log ends with the scheduler's word that it kills at its limit, and it was killed or failed, not by us | \
 OOM_SCHEDULER |
+| ours, and its own checkpoint on disk is as good as one: hardly any work is lost | SAVED |
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
-| maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
+| maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | as if ours |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
 | the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
@@ -28,12 +29,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.events import Cause, CheckpointSeen, Exited, OutOfMemorySeen, Signalled, Signalling
+from memwatch.core.events import Cause, Exited, LastCheckpoint, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.measurements import TmpfsMemory
-from memwatch.core.text_and_units import format_bytes, format_duration, printable
+from memwatch.core.text_and_units import format_bytes, format_duration, index_text, printable
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
+LITTLE_WORK_SECONDS = 10.0  # An interrupt that loses no more work than this, or than a save takes, loses none (chosen).
 # What the rules for `oom` call it (configs/markers/out_of_memory.yaml); any other name: an allocation of main memory.
 _CAUSES_IN_LOG = {
     "CUDA out of memory": Cause.CUDA_OOM,
@@ -43,16 +45,10 @@ _CAUSES_IN_LOG = {
     "shared memory full": Cause.TMPFS_FULL,
     "worker killed": Cause.WORKER_KILLED,
 }
-_KILLS = frozenset(
-    {Cause.OOM_MONITOR, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
-)  # the signal that ends the trainer is another's
+_KILLS = frozenset({Cause.OOM_MONITOR, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER})  # the trainer's signal is another's
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
-_SHELL_STATUS = {
-    "SIGINT": 128 + 2,
-    "SIGTERM": 128 + 15,
-    "SIGKILL": 128 + 9,
-    "SIGBUS": 128 + 7,
-}  # as a shell reports a signalled child
+# as a shell reports a signalled child
+_SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9, "SIGBUS": 128 + 7}
 # Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
 # shared memory is taken page by page, so that the last samples show it half written).
 NEARLY_FULL_SHARE = 0.1
@@ -80,7 +76,8 @@ class ExitEvidence:
     unconfirmed_signal: Signalling | None = None  # the last one announced in that episode, which may have been sent
     escalated: bool = False  # a stronger signal followed the first
     checkpoint_after_signal: str | None = None  # evidence of a checkpoint complete after our signal
-    saved: CheckpointSeen | None = None  # the latest complete checkpoint, whoever asked for it
+    checkpoint: LastCheckpoint | None = None  # the latest one, whoever asked for it
+    save_seconds: float = 0.0  # that the trainer's saves take, at most
     oom_kills_delta: int | None = None  # rise of the innermost cgroup's oom_kill counter since the last sample
     cgroup_owned: bool = False  # only the trainer's tree lives in it
     kernel_record: KernelRecord | None = None  # a record about the trainer's tree, else any other of that time
@@ -112,7 +109,16 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     """Return the end at `t` (seconds) with its cause and the lines that support it, the deciding line first."""
     cause, reason = _decide(t, evidence)
     lines = (reason, *(line for line in _facts(t, evidence) if line != reason))
-    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal)
+    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint)
+
+
+def lost_work_text(last: LastCheckpoint) -> str:
+    """Say in a few words what an end without a save costs: `34 s of work lost, its last checkpoint is of epoch 7`."""
+    lost, count = format_duration(last.lost_seconds), last.lost_generations
+    if count is None or last.generation is None:
+        return f"{lost} of work lost since its last checkpoint"
+    parts = f"{index_text(count)} {last.unit}{'' if count == 1 else 's'}, " if count else ""
+    return f"{parts}{lost} of work lost since its last checkpoint in {last.unit} {index_text(last.generation)}"
 
 
 def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
@@ -122,16 +128,27 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
     if outside := _kernel_oom(e) or _full_tmpfs(e) or _killed_by_scheduler(t, e):
         return outside
+    last = e.checkpoint
+    has_saved = last is not None and last.lost_seconds <= max(LITTLE_WORK_SECONDS, e.save_seconds)
+    if ours and last is not None and has_saved:
+        return Cause.SAVED, f"{_before(last.lost_seconds, ours)}: {last.evidence}"
+    lost = "" if last is None else f"; {lost_work_text(last)}"
     if ours and e.escalated:
-        return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
+        return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow{lost}"
     if ours:
-        return Cause.UNSAVED, f"no checkpoint was seen after {ours.signal_or_hook}"
+        return Cause.UNSAVED, f"no checkpoint was seen after {ours.signal_or_hook}{lost}"
     if not maybe:
         return _ended_without_us(t, e)
     status, signal = _status(e), maybe.signal_or_hook  # The status alone shows whether the signal ended it.
     if e.exit_signal == maybe.signal or e.exit_code == _SHELL_STATUS.get(maybe.signal):
+        if last is not None and has_saved:
+            return Cause.SAVED, f"{_before(last.lost_seconds, maybe)}, which may have been sent: {last.evidence}"
         return Cause.UNSAVED, f"{status}, as {signal} does, which may have been sent; no checkpoint was seen"
     return Cause.UNKNOWN, f"{status}; whether {signal} came before it is not known"
+
+
+def _before(seconds: float, sent: Signalled | Signalling) -> str:
+    return f"its own checkpoint was complete {format_duration(seconds)} before {sent.signal_or_hook}"
 
 
 def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
@@ -272,9 +289,9 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
         lines.append(f"{plan}; whether it did is not known")
     if e.delivered_signal and e.checkpoint_after_signal:
         lines.append(f"checkpoint complete after {e.delivered_signal.signal_or_hook}: {e.checkpoint_after_signal}")
-    elif not e.delivered_signal and e.saved is not None:
-        before = format_duration(max(0.0, t - e.saved.t))
-        lines.append(f"its latest checkpoint was complete {before} before the end: {e.saved.evidence}")
+    elif e.checkpoint is not None:
+        before = format_duration(e.checkpoint.age_seconds)
+        lines.append(f"its latest checkpoint was complete {before} before the end: {e.checkpoint.evidence}")
     if e.kernel_record is not None:
         whose = "" if e.kernel_record.of_trainer else f"process {e.kernel_record.pid}, not the trainer: "
         lines.append(f"kernel: {whose}{e.kernel_record.line}")

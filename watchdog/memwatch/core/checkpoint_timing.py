@@ -11,7 +11,9 @@ DURATIONS_KEPT = 5  # The longest of these latest ones counts: to be late costs 
 HABIT_SAVES = 3  # The next save is expected after this many saves (chosen: two intervals to compare).
 HABIT_SPREAD = 0.5  # Intervals that differ from their median by more than this share are not regular (chosen).
 OWN_SAVE_OVERDUE_SHARE = 0.25  # A save that is late by this share of its interval is not waited for (chosen).
-WRITING_TIMEOUT_SECONDS = 120.0  # A "writing" without its "saved" is over after this or 4 checkpoint times (chosen).
+WRITING_TIMEOUT_SECONDS = 120.0  # A "writing" without its "saved" teaches nothing after this or 4 checkpoint times.
+HOLD_TIMES = 4.0  # A save is held to last this many times as long as those before it, at most (chosen).
+HOLD_LEAST_SECONDS = 10.0  # The same, at least: files are looked at every 5 s (chosen).
 SLOW_SECONDS = 900.0  # The same, where "writing" and "saved" name the same file (chosen).
 ECHO_SECONDS = 10.0  # Log and files report one save within this: files must be unchanged, and folders are read slowly.
 UNKNOWN_SECONDS = 30.0  # The duration that is assumed before the first generation (chosen).
@@ -30,6 +32,7 @@ class CheckpointTracker:
         self._intervals: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self._writing_t: float | None = None
         self._writing_seen_t = 0.0
+        self._is_in_files = False  # the files show that it is being written, not the log alone
         self._is_old = False
         self._names: frozenset[str] = frozenset()  # of files, in the line that reported the writing
         self._witness = ""
@@ -39,15 +42,28 @@ class CheckpointTracker:
     def record_writing(self, t: float, witness: str = "", line: str = "", is_old: bool = False) -> None:
         """Record that a checkpoint is being written, as `line` of the log shows; after a long silence it is a new one.
 
-        `is_old`: it was begun at an unknown time before the watch.
+        `is_old`: it was begun at an unknown time before the watch. A log is read late: what it says of a save that the
+        files have just shown to be complete is of that save.
         """
+        if witness != FILES and self._writing_t is None and self._witness == FILES and self._is_just_saved(t):
+            self.is_writing_duplicate = True
+            return
         if self._writing_t is None or t - self._writing_seen_t > WRITING_TIMEOUT_SECONDS:
             self._writing_t, self._names, self._is_old = t, frozenset(FILE_NAME.findall(line)), is_old
             self.is_writing_duplicate = witness != self._witness and self._is_just_saved(t)
+            self._is_in_files = False
         self._writing_seen_t = t
+        self._is_in_files = self._is_in_files or witness == FILES
+
+    def record_dropped(self) -> None:
+        """The files that were being written are no checkpoint, or gone."""
+        if self._is_in_files:
+            self._writing_t = None
 
     def is_duplicate(self, t: float, witness: str) -> bool:
         """Whether this "saved" is another witness ("log", "file") of the known save; call it once for each."""
+        if witness != self._witness and self.saved_t is not None and t <= self.saved_t:
+            return True  # files are told late: the log has told of this save, or of a later one
         if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_writing_duplicate):
             return False
         self._echoed = self._is_just_saved(t)
@@ -68,7 +84,7 @@ class CheckpointTracker:
             self.record_duration(took)
         if self.saved_t is not None and t > self.saved_t and (took is None or t - took > self.saved_t):
             self._intervals.append(t - self.saved_t)
-        self.saved_t, self._writing_t = t, None
+        self.saved_t, self._writing_t = t if self.saved_t is None else max(t, self.saved_t), None
         return took
 
     def _is_same(self, t: float, line: str) -> bool:
@@ -88,9 +104,15 @@ class CheckpointTracker:
         self._intervals.clear()
 
     def is_writing(self, t: float, seconds: float) -> bool:
-        """Whether a checkpoint is being written at `t`; one takes `seconds`, and is given up after four times that."""
-        timeout = max(WRITING_TIMEOUT_SECONDS, 4 * seconds)
-        return self._writing_t is not None and t - self._writing_seen_t <= timeout
+        """Whether a checkpoint is being written at `t`; one takes `seconds`, and is given up after four times that.
+
+        Before one was measured, it is believed as long as the files show it. A line of the log begins one at most.
+        """
+        if self._writing_t is None:
+            return False
+        if self._is_in_files and not self._measured:
+            return t - self._writing_seen_t <= WRITING_TIMEOUT_SECONDS
+        return t - self._writing_t <= max(HOLD_LEAST_SECONDS, HOLD_TIMES * seconds if self._measured else seconds)
 
     def duration_estimate(self, configured: float | None, generation_seconds: float | None) -> tuple[float, str]:
         """Estimate the seconds of a checkpoint; return them with the origin of the estimate."""

@@ -138,10 +138,13 @@ class CheckpointSeen:
     """A checkpoint is being written, or is complete; from the log or from the file system."""
 
     t: float
-    state: str  # "writing" or "saved"
+    state: str  # "writing", "saved", or "dropped": what was being written is no checkpoint
     evidence: str  # "log: Checkpoint saved: ckpt.pt", "file: /runs/ckpt.pt, 12.1 MB, still for 2.0 s"
     seconds: float | None = None  # that writing took; None: not known
     before_watch: bool = False  # it was begun before the watch, at an unknown time
+    still_seconds: float = 0.0  # for which it has been complete
+    path: str = ""  # of its largest file; empty: not known
+    before_signal: bool = False  # it was complete before memwatch's signal was sent, though it is reported after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,7 @@ class Cause(str, Enum):
 
     COMPLETED = "completed"  # ended by itself, status 0
     FAILED = "failed"  # ended by itself, another status
-    SAVED = "interrupted_saved"  # memwatch interrupted it and a clean checkpoint was seen
+    SAVED = "interrupted_saved"  # memwatch interrupted it, and a clean checkpoint was seen after or just before that
     UNSAVED = "interrupted_unsaved"  # memwatch interrupted it, and it ended without such evidence
     OOM_CGROUP = "oom_cgroup"  # the kernel's OOM killer, at a cgroup's limit
     OOM_HOST = "oom_host"  # the kernel's OOM killer, host out of memory
@@ -284,6 +287,22 @@ class Diagnosed:
 
 
 @dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The latest complete checkpoint that is on disk when the trainer has ended, and the work that is lost without it.
+
+    What was computed after it is lost: until memwatch's last signal, or else until the end.
+    """
+
+    evidence: str  # as of CheckpointSeen
+    path: str  # of its largest file; empty: only the log tells of it
+    age_seconds: float  # at the end
+    lost_seconds: float
+    generation: float | None = None  # that was under way when it was complete
+    lost_generations: float | None = None
+    unit: str = "generation"
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """The trainer is gone."""
 
@@ -292,6 +311,7 @@ class Exited:
     evidence: tuple[str, ...] = ()
     exit_code: int | None = None
     signal: str | None = None
+    checkpoint: LastCheckpoint | None = None  # None: there is none on disk that memwatch saw
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class AttemptEnd:
 
     t: float
     seconds: float  # that it ran
-    saved: bool  # memwatch interrupted it, its checkpoint is complete, and the user did not end the run
+    saved: bool  # memwatch interrupted it, a complete checkpoint of it is on disk, and the user did not end the run
     progress: AttemptProgress
     limit: Limit | None = None  # that memory was about to reach
 

@@ -1,54 +1,54 @@
-"""Reports checkpoints that are being written or complete, by the trainer's open files and by watched folders."""
+"""Reports checkpoints that are being written or complete: files that the trainer writes, again and again.
+
+A file is written: it is created, grows, is closed or renamed. Files that are written together are one save. It is
+complete when they are closed and still, or when the next save of the same series begins. A save is a checkpoint if its
+like was written before, or at the first time if a name, its content or its size suggests it.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
-import re
-import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import PurePath
-from typing import NamedTuple
 
 from memwatch.core.events import CheckpointSeen
 from memwatch.core.text_and_units import format_bytes, printable
 from memwatch.errors import SourceError
-from memwatch.sources.kernel_files import HeldFile
+from memwatch.sources import checkpoint_files as files
+from memwatch.sources.checkpoint_files import Activity, FileId, Fingerprint, FolderWalk, OpenFile, fingerprint
 
 FD_SECONDS = 1.0  # Interval of reading /proc/PID/fd, unless it is urgent (chosen).
 QUIET_SECONDS = 10.0  # The same while the process hardly writes and has as many files open as before (chosen).
 FEW_BYTES = 16384  # Some lines of a log; the check takes 5 us, reading the folder 40 us (measured).
-FOLDER_SECONDS = 5.0  # Interval of reading the folders, unless it is urgent (chosen).
-CPU_SHARE = 0.0005  # Share of a core for each of the two: expensive reads are made more rarely (chosen).
+FOLDER_SECONDS = 5.0  # Interval of walking all folders, unless it is urgent (chosen).
+SAVES_SECONDS = 1.0  # The same for the folders where the trainer saves (chosen).
+CPU_SHARE = 0.0005  # Share of a core for each of the three: expensive reads are made more rarely (chosen).
 URGENT_CPU_SHARE = 0.05
 FILE_TICK_SECONDS = 0.01  # The clock of file times may be this much behind: a tick of the kernel (10 ms at HZ=100).
-SETTLE_SECONDS = 2.0  # A closed file that has not changed for this long is complete (chosen).
+SETTLE_SECONDS = 2.0  # Closed files that are unchanged for this long are complete, before a save was seen (chosen).
+SETTLE_LEAST_SECONDS = 0.5  # The same where saves are short: else it is as long as the longest of the latest (chosen).
 STALL_SECONDS = 30.0  # An open file that has not changed for this long is e.g. a replay memmap, no checkpoint (chosen).
 MAX_WRITE_SECONDS = 900.0  # A file that is written for longer is a data stream and no checkpoint (chosen).
 REPEAT_SECONDS = 10.0  # Interval of reports that a checkpoint is still being written (chosen).
+NEXT_SAVE_SECONDS = 1.0  # Numbered files in a folder that are further apart are two saves, not parts of one (chosen).
+LIKE_SIZE = 3.0  # Two saves of a series differ by this factor at most (chosen: boosted trees grow).
+SMALL_BYTES = 1000  # A file without a telling name that is smaller holds a status, not a model (chosen).
+SMALL_TEXT_BYTES = 16_384  # The same of text without lines, as JSON (chosen).
+SAVES_KEPT = 5  # Latest saves, by which their length and what is on disk are known (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
-LEARNED_MAX = 8  # Folders that are added because a checkpoint was written there: a bound on time.
-FILES_MAX = 5000  # Files read in a folder, or in all searched folders: a bound on time.
-
-FileId = tuple[int, int]  # device and inode
-
-
-class Fingerprint(NamedTuple):
-    """It changes when a file is written or replaced."""
-
-    file_id: FileId
-    size: int
-    mtime_ns: int
+SERIES_MAX = 256  # Series of files that are told apart: a bound on memory.
+LEARNED_MAX = 8  # Latest folders in which a checkpoint was written that are read: a bound on time.
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file with a checkpoint's name that the trainer has open for writing."""
+    """A file that the trainer has open for writing."""
 
     path: str
     size: int
@@ -57,13 +57,14 @@ class _Open:
     moved_t: float
     writing: bool  # False: it was open at the attach and has not changed since
     kept: bool = False  # it stays open and is no checkpoint
+    suggests: bool = False  # it looks like a checkpoint
 
-    def update(self, now: float, path: str, size: int, position: int) -> None:
-        self.path = path
-        if (size, position) != (self.size, self.position):
+    def update(self, now: float, seen: OpenFile) -> None:
+        self.path = seen.path
+        if (seen.size, seen.position) != (self.size, self.position):
             if not self.writing:
                 self.since_t = now
-            self.size, self.position, self.moved_t, self.writing = size, position, now, True
+            self.size, self.position, self.moved_t, self.writing = seen.size, seen.position, now, True
         elif now - self.moved_t > STALL_SECONDS:
             self.kept = True
         if self.writing and now - self.since_t > MAX_WRITE_SECONDS:
@@ -71,14 +72,25 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Closed:
+class _Written:
     """A file that has changed and must stay unchanged for a while before it counts."""
 
     path: str
-    fingerprint: Fingerprint
+    mark: Fingerprint
     since_t: float  # when it was first seen
     still_t: float  # since when it has not changed
     opened: bool  # it was seen open for writing
+    first_ns: int  # file time when it was first seen
+    gone: bool = False  # it was not there at the last look: perhaps its folder was renamed
+
+
+@dataclass(slots=True)
+class _Series:
+    """Files with the same path but for numbers."""
+
+    writes: int = 0  # whole ones
+    size: int = 0  # of the latest
+    is_checkpoint: bool = False
 
 
 class _PollPacer:
@@ -106,11 +118,10 @@ class _PollPacer:
 class CheckpointWatch:
     """An EventSource of CheckpointSeen. While `urgent` is set, it reads at every poll.
 
-    It reads which files the trainer's process has open for writing: one is a checkpoint if its name or a glob fits, and
-    if it grows or its position moves. It also reads folders (those of `globs`, else the usual ones and those where a
-    checkpoint was written) for files that are new or changed and then unchanged for SETTLE_SECONDS. With `globs`, a
-    file that fits none of them is never "saved". A rename into place is followed by inode. Each of the two readings
-    uses at most CPU_SHARE of a core, or URGENT_CPU_SHARE when urgent.
+    It reads which files the trainer's process has open for writing, and walks the folders below its own and those where
+    a checkpoint was written, for files that are new or changed. With `globs`, a file that fits none of them is never
+    "saved". A rename is followed by inode. Each reader uses at most CPU_SHARE of a core, or URGENT_CPU_SHARE when
+    urgent. `excluded`: paths that are no checkpoint: the trainer's log, memwatch's own history.
     """
 
     name = "checkpoint"
@@ -122,24 +133,34 @@ class CheckpointWatch:
         cwd: str | None = None,
         root: str = "/proc",
         *,
+        excluded: Iterable[str] = (),
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.urgent = False
         self._process = f"{root}/{pid}"
         self._activity = Activity(self._process)
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
-        self._usual_folders = UsualCheckpointFolders(cwd) if cwd and not globs else None
-        self._learned: list[str] = []  # patterns of the folders where a checkpoint was written
+        self._cwd = "" if cwd is None else cwd.rstrip("/")
+        self._walk = FolderWalk()
+        self._learned: deque[str] = deque(maxlen=LEARNED_MAX)  # folders outside its own where a checkpoint was written
+        self._saves_in: deque[str] = deque(maxlen=LEARNED_MAX)  # folders in which the trainer saves
         self._fds_pacer = _PollPacer(FD_SECONDS, cpu_clock)
         self._folders_pacer = _PollPacer(FOLDER_SECONDS, cpu_clock)
+        self._saves_pacer = _PollPacer(SAVES_SECONDS, cpu_clock)
         self._has_read_fds = self._has_read_folders = False
+        self._since_ns = time.time_ns() - int(FILE_TICK_SECONDS * 1e9)
         self._open: dict[FileId, _Open] = {}
         self._active: tuple[int, int] | None = None  # just before the last read
         self._known: dict[str, Fingerprint] = {}
-        self._closed: dict[str, _Closed] = {}
-        self._ignored: set[str] = set()  # data files, written to all the time
+        self._written: dict[str, _Written] = {}  # of the save under way
+        self._series: dict[str, _Series] = {}
+        self._tails: dict[str, tuple[Fingerprint, bytes]] = {}  # by path: its latest write, and the end of it
+        self._ignored = set(excluded)  # also data files, written to all the time
         self._many = MANY_FILES  # known files from which on those that are gone are forgotten
-        self._reported_t = float("-inf")
+        self._took: deque[float] = deque(maxlen=SAVES_KEPT)  # seconds of the latest saves
+        self._on_disk: deque[_Written] = deque(maxlen=SAVES_KEPT)  # the largest file of each of the latest saves
+        self._reported_t: float | None = None  # when the save under way was last reported as being written
+        self._out: list[CheckpointSeen] = []
         self._denied = False
 
     def poll(self, now: float) -> list[CheckpointSeen]:
@@ -155,9 +176,25 @@ class CheckpointWatch:
         if self._folders_pacer.due(now, self.urgent):
             has_read = True
             self._folders_pacer.measure(now, self._read_folders)
+        elif self._saves_in and self._saves_pacer.due(now, self.urgent):
+            has_read = True
+            self._saves_pacer.measure(now, self._read_saves)
         if denied is not None:
             raise denied
-        return self._report(now) if has_read or self._closed else []
+        if has_read or self._written:
+            self._report(now)
+        return self._pop()
+
+    def _pop(self) -> list[CheckpointSeen]:
+        out, self._out = self._out, []
+        return out
+
+    def add_logged(self, line: str) -> None:
+        """A line of the log tells of a checkpoint: a path outside the trainer's folder in it is looked at."""
+        for word in line.replace("'", " ").replace('"', " ").split():
+            path = word.rstrip(".,:;)")
+            if path.startswith("/") and files.may_be_checkpoint(path):
+                self._learn(path if os.path.isdir(path) else os.path.dirname(path))  # noqa: PTH112, PTH120
 
     def discard_before_signal(self, now: float, sent_ns: int) -> None:
         """Call just after a signal: a checkpoint that was complete when it was sent is not its effect.
@@ -171,10 +208,12 @@ class CheckpointWatch:
             except SourceError:
                 self._denied = True
         self._read_folders(now)
-        before = [closed for closed in self._closed.values() if closed.fingerprint.mtime_ns < sent_ns]
-        for closed in before:
-            self._known[closed.path] = closed.fingerprint
-            del self._closed[closed.path]
+        before = [written for written in self._written.values() if written.mark.mtime_ns < sent_ns]
+        if any(entry.suggests and entry.writing for entry in self._open.values()):
+            return  # they are of a save that goes on
+        for written in before:
+            del self._written[written.path]
+        self._finish(now, before, before_signal=True)
 
     def resume_after_signal(self, now: float, asked_t: float) -> None:
         """Count checkpoints since a signal at `asked_t`, after which memwatch was restarted, as new."""
@@ -185,7 +224,7 @@ class CheckpointWatch:
         for path in self._watched_files():
             mark = fingerprint(path)
             if mark is not None and mark.mtime_ns >= since_ns and mark.file_id not in self._open:
-                self._closed.setdefault(path, _Closed(path, mark, now, now, opened=False))
+                self._written.setdefault(path, _Written(path, mark, now, now, opened=False, first_ns=mark.mtime_ns))
 
     def checkpoints_at_exit(self, now: float, *, killed: bool) -> list[CheckpointSeen]:
         """Call when the trainer is gone: nobody writes any more, so each changed file that is complete is saved.
@@ -197,18 +236,27 @@ class CheckpointWatch:
         for key, entry in self._open.items():
             self._note_closed(now, key, entry)
         self._open = {}
-        names = {closed.fingerprint.file_id: closed.path for closed in self._closed.values()}
+        names = {written.mark.file_id: written.path for written in self._written.values()}
         self._read_folders(now)
 
-        def is_over(closed: _Closed) -> bool:
-            name = names.get(closed.fingerprint.file_id)  # as of the last read
-            quiet = closed.path not in still_open and (closed.opened or closed.still_t < now)
-            return bool(has_zip_end(closed.path)) or (name is not None and (quiet or name != closed.path))
+        def is_over(written: _Written) -> bool:
+            name = names.get(written.mark.file_id)  # as of the last read
+            quiet = written.path not in still_open and (written.opened or written.still_t < now)
+            return bool(files.has_zip_end(written.path)) or (name is not None and (quiet or name != written.path))
 
-        done = [c for c in self._closed.values() if self._follow(now, c) and (not killed or is_over(c))]
-        self._closed.clear()
-        whole = [closed for closed in done if self._is_complete(closed)]
-        return [self._saved(now, whole)] if whole else []
+        self._follow_all(now)
+        done = [written for written in self._written.values() if not killed or is_over(written)]
+        self._written.clear()
+        self._finish(now, done)
+        return self._pop()
+
+    def is_on_disk(self, path: str) -> bool:
+        """Whether the checkpoint that was reported with this path is there, and has not been written to since."""
+        saved = next((saved for saved in reversed(self._on_disk) if saved.path == path), None)
+        mark = fingerprint(path)
+        if saved is None or mark is None:  # reported to an earlier memwatch
+            return mark is not None and mark.size > 0 and files.is_whole(path)
+        return mark == saved.mark
 
     def close(self) -> None:
         self._activity.close()
@@ -217,7 +265,7 @@ class CheckpointWatch:
 
     def _is_quiet(self, now: float) -> bool:
         """Whether nothing suggests that the process writes a file."""
-        if self.urgent or not self._has_read_fds or not all(entry.kept for entry in self._open.values()):
+        if self.urgent or not self._has_read_fds or any(not e.kept and e.suggests for e in self._open.values()):
             return False
         seen, before = self._activity.read(), self._active
         if seen is None or before is None or now - self._fds_pacer.last_t >= QUIET_SECONDS:
@@ -228,21 +276,23 @@ class CheckpointWatch:
         return quiet
 
     def _read_fds(self, now: float) -> None:
-        found = self._open_checkpoints()
+        found = self._open_files()
         closed = self._open.keys() - found.keys()
         if closed and self._has_ended():
             return  # its end closed them: checkpoints_at_exit() decides whether they are complete
-        for key, (path, size, position) in found.items():
-            if key in self._open:
-                self._open[key].update(now, path, size, position)
-            else:
-                self._open[key] = _Open(path, size, position, now, now, writing=self._has_read_fds)
-        self._has_read_fds = True
-        self._closed = {
-            path: c for path, c in self._closed.items() if c.fingerprint.file_id not in found
-        }  # open once more
         for key in [key for key in self._open if key in closed]:
             self._note_closed(now, key, self._open.pop(key))
+        for key, seen in found.items():
+            if key in self._open:
+                self._open[key].update(now, seen)
+            else:
+                self._open[key] = _Open(seen.path, seen.size, seen.position, now, now, writing=self._has_read_fds)
+                self._begin(now, seen.path, key, seen.size)
+            entry = self._open[key]
+            entry.suggests = entry.suggests or self._suggests(seen.path, seen.size)
+        self._has_read_fds = True
+        # A file of the save that is open once more is not complete.
+        self._written = {path: w for path, w in self._written.items() if w.mark.file_id not in found}
 
     def _has_ended(self) -> bool:
         """Whether the process is ending: its descriptors belong to root then, and it has no memory any more."""
@@ -252,33 +302,16 @@ class CheckpointWatch:
         except OSError:
             return True
 
-    def _open_checkpoints(self) -> dict[FileId, tuple[str, int, int]]:
-        """Path, size and position of files that are open for writing and named like a checkpoint."""
-        found: dict[FileId, tuple[str, int, int]] = {}
+    def _open_files(self) -> dict[FileId, OpenFile]:
         try:
-            numbers = os.listdir(f"{self._process}/fd")  # noqa: PTH208 -- names are wanted, a Path each would cost the most
+            return files.open_files(self._process, self._ignored)
         except PermissionError as error:
             if self._has_ended():
-                return found
+                return {}
             hint = "Run memwatch as the trainer's user, or configure checkpoint globs: they are watched in any case."
             raise SourceError("not permitted to see the trainer's open files", hint) from error
         except OSError:
-            return found  # It has ended.
-        for number in numbers:
-            try:
-                path = os.readlink(f"{self._process}/fd/{number}")  # noqa: PTH115 -- as above: 2 us against 8
-                if not path.startswith("/") or not (_has_checkpoint_name(path) or self._is_configured(path)):
-                    continue
-                position = write_position(f"{self._process}/fdinfo/{number}")
-                seen = os.stat(f"{self._process}/fd/{number}") if position is not None else None  # noqa: PTH116
-            except OSError:
-                continue  # It was closed meanwhile.
-            if position is not None and seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_nlink:
-                found[seen.st_dev, seen.st_ino] = (path, seen.st_size, position)
-        return found
-
-    def _is_configured(self, path: str) -> bool:
-        return any(fnmatch(path, pattern) for pattern in self._globs)
+            return {}  # It has ended.
 
     def _note_closed(self, now: float, key: FileId, entry: _Open) -> None:
         mark = fingerprint(entry.path)
@@ -287,280 +320,273 @@ class CheckpointWatch:
         if entry.kept or not entry.writing:
             self._known[entry.path] = mark
             return
-        self._closed[entry.path] = _Closed(entry.path, mark, entry.since_t, now, opened=True)
-        pattern = f"{glob.escape(os.path.dirname(entry.path))}/*"  # noqa: PTH120
-        if pattern not in self._learned and len(self._learned) < LEARNED_MAX and not self._globs:
-            self._learned.append(pattern)
-            for path in filter(
-                _has_checkpoint_name, islice(_matches(pattern), FILES_MAX)
-            ):  # Existing files are not new.
-                if path not in self._closed and (seen := fingerprint(path)) and seen.file_id != key:
-                    self._known.setdefault(path, seen)
+        self._written[entry.path] = _Written(entry.path, mark, entry.since_t, now, opened=True, first_ns=mark.mtime_ns)
+        if entry.suggests:
+            self._learn(os.path.dirname(entry.path))  # noqa: PTH120
+
+    def _learn(self, folder: str) -> None:
+        """Walk this folder too; what is there already is not new."""
+        is_below = self._cwd and f"{folder}/".startswith(f"{self._cwd}/")
+        if is_below or folder in self._learned or self._globs:
+            return
+        self._learned.append(folder)
+        for path in self._walk.files([folder], depth=0):
+            if path not in self._written and (seen := fingerprint(path)) and seen.mtime_ns < self._since_ns:
+                self._known.setdefault(path, seen)
 
     # --- files in folders
 
     def _read_folders(self, now: float) -> None:
-        known = self._known
-        for path in self._watched_files():
-            mark = fingerprint(path)
-            if mark is None or known.get(path) == mark or path in self._closed or path in self._ignored:
-                continue
-            known[path] = mark
-            if self._has_read_folders and mark.file_id not in self._open:
-                since = next((c.since_t for c in self._closed.values() if c.fingerprint.file_id == mark.file_id), now)
-                self._closed[path] = _Closed(path, mark, since, now, opened=False)
+        self._note_changes(now, self._watched_files())
         self._has_read_folders = True
-        if len(known) >= self._many:
-            for path in list(filter(is_gone, known)):
-                del known[path]
-            self._many = max(MANY_FILES, 2 * len(known))
+        if len(self._known) >= self._many:
+            for path in list(filter(files.is_gone, self._known)):
+                del self._known[path]
+            self._many = max(MANY_FILES, 2 * len(self._known))
 
-    def _watched_files(self) -> Iterable[str]:
-        usual = self._usual_folders.files() if self._usual_folders is not None else ()
-        paths = islice(chain(usual, _matches(*self._globs, *self._learned)), FILES_MAX)
-        return paths if self._globs else filter(_has_checkpoint_name, paths)
+    def _read_saves(self, now: float) -> None:
+        """Where the trainer saves: these folders, and their parents for the folder of the next save."""
+        parents = [os.path.dirname(folder) for folder in self._saves_in]  # noqa: PTH120
+        own = [parent for parent in parents if self._cwd and f"{parent}/".startswith(f"{self._cwd}/")]
+        self._note_changes(now, self._walk.files(dict.fromkeys([*own, *self._saves_in]), depth=1))
 
-    def _follow(self, now: float, closed: _Closed) -> bool:
+    def _watched_files(self) -> Iterator[str]:
+        if self._globs:
+            for pattern in self._globs:
+                yield from islice(glob.iglob(pattern, recursive=True), files.FILES_MAX)  # noqa: PTH207
+            return
+        yield from self._walk.files([*([self._cwd] if self._cwd else []), *self._learned])
+
+    def _note_changes(self, now: float, paths: Iterable[str]) -> None:
+        known, changed = self._known, list[tuple[str, Fingerprint, bool]]()
+        for path in paths:
+            mark = fingerprint(path)
+            if mark is None or known.get(path) == mark or path in self._ignored or path in self._written:
+                continue
+            is_new = path not in known
+            is_renamed = is_new and self._has_read_folders and mark in known.values()
+            known[path] = mark
+            if not self._has_read_folders or mark.file_id in self._open:
+                continue
+            if is_new and self._walk.was_cut and mark.mtime_ns < self._since_ns:
+                continue  # it was there before, beyond what was walked
+            if is_renamed and not any(written.mark == mark for written in self._written.values()):
+                continue  # a rotated log, the checkpoint before
+            changed.append((path, mark, is_new))
+        for path, mark, is_new in sorted(changed, key=lambda one: one[1].mtime_ns):
+            self._note_change(now, path, mark, is_new)
+
+    def _note_change(self, now: float, path: str, mark: Fingerprint, is_new: bool) -> None:
+        earlier = next((w for w in self._written.values() if w.mark.file_id == mark.file_id), None)
+        if earlier is not None and not files.is_gone(earlier.path):
+            return  # another name for the same file
+        if earlier is not None:  # it, or its folder, was renamed
+            self._written.pop(earlier.path)
+            earlier.path, earlier.gone = path, False
+            if mark != earlier.mark:
+                earlier.mark, earlier.still_t = mark, now
+            self._written[path] = earlier
+            return
+        self._begin(now, path, mark.file_id, mark.size, mark.mtime_ns)
+        first_ns = min(mark.mtime_ns, files.changed_ns(os.path.dirname(path)) or mark.mtime_ns)  # noqa: PTH120
+        self._written[path] = _Written(path, mark, now, now, False, first_ns if is_new else mark.mtime_ns)
+
+    def _follow_all(self, now: float) -> None:
+        for written in list(self._written.values()):
+            path = written.path
+            is_there = self._follow(now, written)
+            if self._written.get(path) is written and (not is_there or written.path != path):
+                del self._written[path]
+            if is_there:
+                self._written.setdefault(written.path, written)
+
+    def _follow(self, now: float, written: _Written) -> bool:
         """Update a file; False when it is gone, renamed into a file that is followed already, or dropped."""
-        mark = fingerprint(closed.path)
-        if mark is None or (mark.file_id != closed.fingerprint.file_id and is_temporary(closed.path)):
-            moved = find_by_inode(closed.path, closed.fingerprint)
-            if moved is None or moved in self._closed:
+        mark = fingerprint(written.path)
+        if mark is None or (mark.file_id != written.mark.file_id and files.is_temporary(written.path)):
+            moved = _find_by_inode(written.path, written.mark)
+            if moved is None:
+                is_first, written.gone = not written.gone, True
+                if is_first:
+                    self._read_folders(now)  # its folder may have another name
+                return is_first and written.path in self._written
+            if moved in self._written:
                 return False
-            closed.path, mark = moved, fingerprint(moved)
+            written.path, mark = moved, fingerprint(moved)
         if mark is None:
             return False
-        if now - closed.since_t > MAX_WRITE_SECONDS:
-            self._ignored.add(closed.path)
+        written.gone = False
+        if now - written.since_t > MAX_WRITE_SECONDS:
+            self._ignored.add(written.path)
             return False
-        if mark != closed.fingerprint:
-            closed.fingerprint, closed.still_t = mark, now
+        if mark != written.mark:
+            self._begin(now, written.path, mark.file_id, mark.size, mark.mtime_ns)
+            if written.path not in self._written:  # it was complete, and this is the next save
+                self._written[written.path] = _Written(written.path, mark, now, now, False, mark.mtime_ns)
+                return False
+            written.mark, written.still_t = mark, now
         return True
+
+    # --- saves
+
+    def _begin(self, now: float, path: str, key: FileId, size: int, mtime_ns: int | None = None) -> None:
+        """A file begins to be written. If it is of the next save, what was written before it is complete."""
+        if any(self._is_next_save(w, path, key, size, mtime_ns) for w in self._written.values()):
+            done = [w for w in self._written.values() if w.path == path or fingerprint(w.path) in (w.mark, None)]
+            self._written = {w.path: w for w in self._written.values() if w not in done}
+            self._finish(now, done)
+
+    def _is_next_save(self, before: _Written, path: str, key: FileId, size: int, mtime_ns: int | None) -> bool:
+        if before.path == path:
+            return key != before.mark.file_id or size < before.mark.size
+        if files.skeleton(before.path) != files.skeleton(path) or files.is_temporary(path):
+            return False
+        if os.path.dirname(before.path) != os.path.dirname(path):  # noqa: PTH120
+            return True
+        gap_ns = (time.time_ns() if mtime_ns is None else mtime_ns) - before.mark.mtime_ns
+        return not files.is_shard(path) and (gap_ns > NEXT_SAVE_SECONDS * 1e9 or files.is_gone(before.path))
+
+    def _finish(self, now: float, done: Sequence[_Written], *, before_signal: bool = False) -> None:
+        """These files are closed and complete: report them if they are a checkpoint."""
+        for written in done:
+            self._known[written.path] = written.mark
+        saved = [written for written in done if self._is_checkpoint(written)]
+        mapped = files.mapped_inodes(f"{self._process}/maps") if any(not w.opened for w in saved) else set()
+        self._ignored.update(w.path for w in saved if w.mark.file_id[1] in mapped)
+        saved = [written for written in saved if written.path not in self._ignored]
+        if not saved:
+            return
+        main = max(saved, key=lambda written: written.mark.size)
+        self._reported_t = None
+        self._on_disk.append(replace(main))
+        for folder in {os.path.dirname(written.path) for written in saved}:  # noqa: PTH120
+            if folder in self._saves_in:
+                self._saves_in.remove(folder)
+            self._saves_in.append(folder)
+        opened = [written for written in saved if written.opened]
+        took = max((w.still_t for w in opened), default=0.0) - min((w.since_t for w in opened), default=0.0)
+        last_ns = max(written.mark.mtime_ns for written in saved)
+        took = max(0.0, took, (last_ns - min(w.first_ns or last_ns for w in saved)) / 1e9)
+        self._took.append(took)
+        size = format_bytes(main.mark.size)
+        still = max(min(now - written.still_t for written in saved), min(_age(last_ns), FOLDER_SECONDS))
+        text = f"file: {printable(main.path)}, {size}, still for {still:.1f} s"
+        if len(saved) > 1:
+            text += f", and {len(saved) - 1} more"
+        self._out.append(CheckpointSeen(now, "saved", text, took, False, still, main.path, before_signal))
+
+    def _is_checkpoint(self, written: _Written) -> bool:
+        """Whether it is not empty, has its final name, fits the patterns, is complete, and looks like a checkpoint."""
+        path, mark = written.path, written.mark
+        if files.is_temporary(path) or mark.size == 0 or path in self._ignored:
+            return False
+        if self._globs:
+            return self._is_configured(path) and files.is_whole(path)
+        if not files.may_be_checkpoint(path):
+            return False
+        if files.is_gone(path):  # the next save has replaced it
+            return self._suggests(path, mark.size)
+        is_appended = self._is_appended(path, mark)
+        if is_appended or not files.is_whole(path):
+            return False
+        if len(self._series) >= SERIES_MAX:
+            self._series = {name: one for name, one in self._series.items() if one.is_checkpoint}
+        series = self._series.setdefault(files.skeleton(path), _Series())
+        is_like = series.size <= LIKE_SIZE * mark.size and mark.size <= LIKE_SIZE * series.size
+        series.writes, series.size = series.writes + 1 if is_like or not series.writes else 1, mark.size
+        if not series.is_checkpoint:
+            is_repeated = series.writes > 1 and self._may_repeat(path, mark)
+            series.is_checkpoint = is_repeated or self._suggests(path, mark.size)
+        return series.is_checkpoint
+
+    def _is_appended(self, path: str, mark: Fingerprint) -> bool:
+        """Whether the file was only appended to since its last write: a log, a table, a stream of events."""
+        before, end = self._tails.get(path, (None, b""))
+        if len(self._tails) >= SERIES_MAX:
+            self._tails.clear()
+        self._tails[path] = mark, files.tail(path, mark.size)
+        if before is None or before.file_id != mark.file_id or before.size >= mark.size:
+            return False
+        return files.tail(path, before.size) == end and files.content_kind(path) != "serialized"
+
+    def _may_repeat(self, path: str, mark: Fingerprint) -> bool:
+        """Whether its like may be a checkpoint though nothing suggests it: not a log, a table, a status, a picture."""
+        kind = files.content_kind(path)
+        return kind not in ("other", "lines") and mark.size >= (SMALL_TEXT_BYTES if kind == "text" else SMALL_BYTES)
+
+    def _suggests(self, path: str, size: int) -> bool:
+        """Whether the name, the content or the size suggests a checkpoint, before it is written again."""
+        if self._globs and self._is_configured(path):
+            return True
+        if (known := self._series.get(files.skeleton(path))) is not None and known.is_checkpoint:
+            return True
+        kind = files.content_kind(path)
+        if files.name_suggests_checkpoint(path, self._cwd):
+            is_short = kind in ("text", "lines") and size < files.TEXT_BYTES and not files.is_called_checkpoint(path)
+            return kind != "other" and not is_short
+        return kind == "serialized" or (kind == "" and self._is_big_and_new(path, size))
+
+    def _is_big_and_new(self, path: str, size: int) -> bool:
+        """Whether it is large, and its folder has only files of this run."""
+        folder = path.rpartition("/")[0]
+        if size < files.BIG_BYTES or folder == self._cwd:
+            return False
+        return all(seen.mtime_ns >= self._since_ns for p, seen in self._known.items() if p.startswith(f"{folder}/"))
+
+    def _is_configured(self, path: str) -> bool:
+        return any(fnmatch(path, pattern) for pattern in self._globs)
 
     # --- reports
 
-    def _report(self, now: float) -> list[CheckpointSeen]:
-        if not (self._open or self._closed):
-            return []
-        self._closed = {c.path: c for c in list(self._closed.values()) if self._follow(now, c)}
-        writing = [entry.path for entry in self._open.values() if entry.writing and not entry.kept]
-        busy = writing + [c.path for c in self._closed.values() if now - c.still_t < SETTLE_SECONDS]
+    @property
+    def _settle_seconds(self) -> float:
+        if not self._took:
+            return SETTLE_SECONDS
+        return min(SETTLE_SECONDS, max(SETTLE_LEAST_SECONDS, *self._took))
+
+    def _report(self, now: float) -> None:
+        if not (self._open or self._written or self._reported_t is not None):
+            return
+        self._follow_all(now)
+        unsettled = [w for w in self._written.values() if not self._is_settled(now, w)]
+        busy = [entry.path for entry in self._open.values() if entry.writing and entry.suggests and not entry.kept]
+        busy += [w.path for w in unsettled if self._suggests(w.path, w.mark.size) and not self._is_table(now, w)]
         if busy:
-            return self._writing(now, busy[0])
-        done = [closed for closed in self._closed.values() if self._is_complete(closed)]
-        mapped = mapped_inodes(f"{self._process}/maps") if any(not closed.opened for closed in done) else set()
-        for closed in done:
-            del self._closed[closed.path]
-            self._known[closed.path] = closed.fingerprint
-            if closed.fingerprint.file_id[1] in mapped:
-                self._ignored.add(closed.path)
-        done = [closed for closed in done if closed.path not in self._ignored]
-        return [self._saved(now, done)] if done else []
+            self._report_writing(now, busy[0])
+            return
+        waiting = [w for w in self._written.values() if w in unsettled or w.gone or files.is_temporary(w.path)]
+        done = [written for written in self._written.values() if written not in waiting]
+        self._written = {written.path: written for written in waiting}
+        self._finish(now, done)
+        if self._reported_t is not None and not any(w.gone or files.is_temporary(w.path) for w in waiting):
+            self._reported_t = None
+            self._out.append(CheckpointSeen(now, "dropped", "file: it was removed, or stays open: no checkpoint"))
 
-    def _is_complete(self, closed: _Closed) -> bool:
-        """Whether it is not empty, has its final name, matches the patterns, and is complete."""
-        wanted = not is_temporary(closed.path) and (not self._globs or self._is_configured(closed.path))
-        return wanted and closed.fingerprint.size > 0 and is_whole(closed.path)
+    def _is_settled(self, now: float, written: _Written) -> bool:
+        still = now - written.still_t
+        if not self._denied and not written.gone:  # seen to be closed: its own time counts
+            still = max(still, _age(written.mark.mtime_ns))
+        return still >= self._settle_seconds
 
-    def _writing(self, now: float, path: str) -> list[CheckpointSeen]:
-        if now - self._reported_t < REPEAT_SECONDS:
-            return []
-        self._reported_t = now
-        return [CheckpointSeen(now, "writing", f"file: {printable(path)} is being written")]
+    def _is_table(self, now: float, written: _Written) -> bool:
+        """Whether it is text to which a line is added all the time."""
+        return now - written.since_t > STALL_SECONDS and files.content_kind(written.path) == "lines"
 
-    def _saved(self, now: float, files: Sequence[_Closed]) -> CheckpointSeen:
-        self._reported_t = float("-inf")
-        main = max(files, key=lambda closed: closed.fingerprint.size)
-        size = format_bytes(main.fingerprint.size)
-        text = f"file: {printable(main.path)}, {size}, still for {now - main.still_t:.1f} s"
-        if len(files) > 1:
-            text += f", and {len(files) - 1} more"
-        opened = [closed for closed in files if closed.opened]
-        took = max((c.still_t for c in opened), default=0.0) - min((c.since_t for c in opened), default=0.0)
-        return CheckpointSeen(now, "saved", text, max(0.0, took) if opened else None)
+    def _report_writing(self, now: float, path: str) -> None:
+        if self._reported_t is None or now - self._reported_t >= REPEAT_SECONDS:
+            self._reported_t = now
+            self._out.append(CheckpointSeen(now, "writing", f"file: {printable(path)} is being written"))
 
 
-def _has_checkpoint_name(path: str) -> bool:
-    return looks_like_checkpoint(path.rpartition("/")[2])
+def _age(mtime_ns: int) -> float:
+    """Seconds since this file time; 0 where it is not known."""
+    return max(0.0, (time.time_ns() - mtime_ns) / 1e9) if mtime_ns else 0.0
 
 
-def _matches(*patterns: str) -> Iterator[str]:
-    for pattern in patterns:
-        yield from glob.iglob(pattern, recursive=True)  # noqa: PTH207
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-_SUFFIX = r"\.(?:pt|pth|ckpt|npz|npy|pkl|pickle|safetensors|h5|hdf5|keras|msgpack|bin|joblib|orbax|distcp)"
-_NAME = re.compile(rf"{_SUFFIX}(?:\.(?:gz|bz2|xz|zst))?(?:[._-]?(?:tmp|temp|part|partial|new)[\w.-]*|~)?$", re.I)
-_BARE_NAME = re.compile(r"(?:^|[._-])(?:ckpt|checkpoint)\w*(?:[.-]\w+)*$", re.I)
-_TEMPORARY = re.compile(
-    r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
-)
-_FOLDER = re.compile("ckpt|checkpoint|save|model")
-_TEXT = (".log", ".txt", ".json", ".yaml", ".yml", ".csv", ".py", ".md")
-_ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
-
-_STILL_NS = 2_000_000_000  # A folder that was changed less than this ago may change again without a new mtime.
-
-
-@lru_cache(maxsize=256)
-def looks_like_checkpoint(name: str) -> bool:
-    """Whether a file is a checkpoint by its name: model.pt, replay.npz.tmp, ckpt-12, .checkpoint_3.part."""
-    return bool(_NAME.search(name)) or (bool(_BARE_NAME.search(name)) and not name.lower().endswith(_TEXT))
-
-
-def is_whole(path: str) -> bool:
-    """Whether a file is complete: not so a zip (torch.save, numpy.savez) without its end."""
-    found = has_zip_end(path)
-    return os.path.exists(path) if found is None else found  # noqa: PTH110 -- no zip, or not permitted to look inside
-
-
-def has_zip_end(path: str) -> bool | None:
-    """Whether a zip has its end; None for other files, which do not show whether they are complete."""
-    try:
-        with open(path, "rb") as file:
-            if file.read(4) != _ZIP:
-                return None
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _ZIP_TAIL))
-            return _ZIP_END in file.read()
-    except OSError:
-        return None
-
-
-def write_position(path: str) -> int | None:
-    """Return the file position of a descriptor that is open for writing; None for a read-only one.
-
-    pos:\t4096\nflags:\t0100001\n...: flags are octal, their last two bits are the access mode.
-    """
-    with open(path, "rb") as file:
-        fields = dict(line.partition(b":")[::2] for line in file.read(256).splitlines())
-    try:
-        return int(fields[b"pos"]) if int(fields[b"flags"], 8) & os.O_ACCMODE else None
-    except (KeyError, ValueError):
-        return None
-
-
-class Activity:
-    """Counts the open files of a process (/proc/PID) and the bytes that it has written."""
-
-    def __init__(self, process: str) -> None:
-        self._process = process
-        self._io = HeldFile(f"{process}/io")  # kept open, as the folder: opening costs ten times as much as reading
-        self._files = -1
-
-    def read(self) -> tuple[int, int] | None:
-        """Return both, or None where unknown: before Linux 6.2, for another user's process, or after its end.
-
-        rchar: 799852904\nwchar: 523082608\n...: written by calls. write_bytes: pages made dirty, through mappings, too.
-        """
-        try:
-            if self._files < 0:
-                self._files = os.open(f"{self._process}/fd", os.O_PATH | os.O_CLOEXEC)
-            fields, count = self._io.read_bytes().split(), os.fstat(self._files).st_size
-            return (count, int(fields[3]) + int(fields[11])) if count else None
-        except (OSError, SourceError, ValueError, IndexError):
-            self.close()
-            return None
-
-    def close(self) -> None:
-        """Close the descriptors; a later read opens them again."""
-        self._io.close()
-        if self._files >= 0:
-            os.close(self._files)
-            self._files = -1
-
-
-def fingerprint(path: str) -> Fingerprint | None:
-    """Return a value that changes when the file is written or replaced; None when there is no regular file."""
-    try:
-        seen = os.stat(path)  # noqa: PTH116 -- for every file at every read
-    except OSError:
-        return None
-    if not stat.S_ISREG(seen.st_mode):
-        return None
-    return Fingerprint((seen.st_dev, seen.st_ino), seen.st_size, seen.st_mtime_ns)
-
-
-def is_gone(path: str) -> bool:
-    """Whether the file is gone; False where that is not known."""
-    try:
-        os.stat(path)  # noqa: PTH116 -- a Path would intern each name
-    except OSError as error:
-        return isinstance(error, FileNotFoundError | NotADirectoryError)
-    return False
-
-
-def mapped_inodes(path: str) -> set[int]:
-    """Return inodes of files that are mapped shared and writable: a replay memory changes them, no checkpoint.
-
-    7f1c-7f2c rw-s 00000000 fe:00 131087   /runs/replay.bin
-    """
-    try:
-        with open(path, "rb") as file:
-            fields = (line.split(None, 5) for line in file if b" rw-s " in line)
-            return {int(f[4]) for f in fields if len(f) > 4}
-    except (OSError, ValueError):
-        return set()
-
-
-def find_by_inode(path: str, mark: Fingerprint) -> str | None:
+def _find_by_inode(path: str, mark: Fingerprint) -> str | None:
     """Find the file's new name within its folder."""
     try:
         with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120
-            return next((e.path for e in islice(entries, FILES_MAX) if e.inode() == mark.file_id[1]), None)
+            return next((e.path for e in islice(entries, files.FILES_MAX) if e.inode() == mark.file_id[1]), None)
     except OSError:
         return None
-
-
-class UsualCheckpointFolders:
-    """Finds checkpoints below a folder without the user's patterns."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._known: dict[str, tuple[int, list[os.DirEntry[str]]]] = {}  # mtime and entries, by folder
-
-    def files(self) -> Iterator[str]:
-        """List files named like a checkpoint in the folder, in its folders named after checkpoints or models, and
-        in subfolders of the former (`checkpoints/step_100/`). A folder that has not changed is not read again."""
-        inner: list[os.DirEntry[str]] = []
-        for entry in self._entries(self._folder):
-            yield entry.path
-            if _FOLDER.search(entry.name) and _is_folder(entry):
-                inner.append(entry)
-        for outer in inner:
-            for entry in self._entries(outer.path):
-                yield entry.path
-                if "checkpoint" in outer.name and _is_folder(entry):
-                    yield from (one.path for one in self._entries(entry.path))
-
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        """List folders, and files with a checkpoint's name, without hidden ones."""
-        try:
-            changed_ns = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- for every folder at every read
-            known = self._known.get(folder)
-            if known is not None and known[0] == changed_ns:
-                return known[1]
-            with os.scandir(folder) as listed:
-                shown = [entry for entry in listed if not entry.name.startswith(".")]
-        except OSError:
-            return []
-        entries = [entry for entry in shown if looks_like_checkpoint(entry.name) or _is_folder(entry)]
-        if len(self._known) >= FILES_MAX:
-            self._known.clear()
-        if time.time_ns() - changed_ns > _STILL_NS:
-            self._known[folder] = changed_ns, entries
-        return entries
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def is_temporary(path: str) -> bool:
-    """Whether the name is a temporary one, under which a file is written before it is renamed."""
-    return bool(_TEMPORARY.search(path.rpartition("/")[2]))

@@ -231,11 +231,19 @@ class Engine:
                 self._monitor.checkpoint_started()
                 self._emit(notices.checkpoint(t, event, None))
             return
-        if self._checkpoints.is_duplicate(t, witness):
+        if event.state == "dropped":
+            self._checkpoints.record_dropped()
             return
-        took = self._checkpoints.record_saved(t, witness, event.seconds, event.evidence)
+        complete_t = t - event.still_seconds
+        if self._checkpoints.is_duplicate(complete_t, witness):
+            if event.seconds is not None:
+                self._checkpoints.record_duration(event.seconds)
+            return
+        took = self._checkpoints.record_saved(complete_t, witness, event.seconds, event.evidence)
         self._emit(notices.checkpoint(t, event, took))
-        self._own_saves += self._monitor.state in (WatchState.WATCHING, WatchState.WARNED)
+        self._own_saves += event.before_signal or self._monitor.state in (WatchState.WATCHING, WatchState.WARNED)
+        if event.before_signal:
+            return
         since_signal = self._monitor.checkpoint_completed(t, is_whole=took is not None)
         if since_signal is not None:
             self._checkpoints.record_duration(since_signal)

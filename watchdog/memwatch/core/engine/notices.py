@@ -90,8 +90,14 @@ def exited(t: float, event: events.Exited) -> Notice:
         "evidence": list(event.evidence),
         "exit_code": event.exit_code,
         "signal": event.signal,
+        "checkpoint": None if event.checkpoint is None else _last_checkpoint(event.checkpoint),
     }
     return Notice(t, "exited", "; ".join([words.exit_text(event), *event.evidence]), fields)
+
+
+def _last_checkpoint(last: events.LastCheckpoint) -> dict[str, Any]:
+    counts = {"generation": last.generation, "lost_generations": last.lost_generations}
+    return {**asdict(last), **{name: words.json_number(count) for name, count in counts.items()}}
 
 
 def restarting(t: float, event: events.Restarting) -> Notice:
@@ -182,7 +188,8 @@ def checkpoint(t: float, event: events.CheckpointSeen, seconds: float | None) ->
     if event.state == "saved":
         text = f"checkpoint complete: {event.evidence}" + ("" if seconds is None else f" ({format_duration(seconds)})")
     took = None if seconds is None else round(seconds, 3)
-    return Notice(t, "checkpoint", text, {"state": event.state, "evidence": event.evidence, "seconds": took})
+    fields = {"state": event.state, "evidence": event.evidence, "path": event.path, "seconds": took}
+    return Notice(t, "checkpoint", text, fields)
 
 
 def saved(t: float, event: events.CheckpointSeen, since_signal: float) -> Notice:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from memwatch.core.cause_of_death import lost_work_text
 from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import BESIDE_CAUSES, Finding, GrowthDriver
@@ -95,6 +96,8 @@ def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
 
 def exit_text(exited: Exited) -> str:
     text = f"ended: {_CAUSES[exited.cause]}"
+    if exited.cause is Cause.UNSAVED and exited.checkpoint is not None:
+        text = f"ended: interrupted by memwatch, {lost_work_text(exited.checkpoint)}"
     if exited.signal is not None and exited.cause in (Cause.SIGNALLED, Cause.UNKNOWN, Cause.UNSAVED):
         text += f" ({exited.signal})"
     elif exited.exit_code:
