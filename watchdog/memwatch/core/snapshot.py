@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from memwatch.core.events import Exited, Notice
-from memwatch.core.examination import Diagnosis
+from memwatch.core.examination import Diagnosis, GrowthDriver
 from memwatch.core.measurements import RunIdentity, Sample, Target, Usage
 
 
@@ -106,6 +106,7 @@ class ResourceView:
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
     timeline: tuple[TimelineStep, ...] = ()  # of the whole watch
     warned: bool = False  # a warning says that the limit is near
+    drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains its growth, if one does
 
 
 @dataclass(frozen=True, slots=True)

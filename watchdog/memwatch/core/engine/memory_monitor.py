@@ -324,6 +324,7 @@ class ResourceMonitor:
             self._ledger.rows(usage.resource),
             resource.timeline.steps(),
             resource.warned,
+            outlook.drivers,
         )
 
     @property
