@@ -152,7 +152,7 @@ class DecisionMaker:
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
         watched, is_clear = context.watched_seconds, context.has_clear_trend()
-        if not is_credible(forecast, watched, lead, limit.headroom_bytes, limit.bytes, is_clear):
+        if not is_credible(forecast, watched, lead, limit.headroom_bytes, limit.bytes, is_clear=is_clear):
             return None
         if context.is_last_chance():
             return "time" if context.is_headroom_tight() else None

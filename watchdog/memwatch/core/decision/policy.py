@@ -95,7 +95,7 @@ def is_past_startup(watched_seconds: float, lead: float) -> bool:
 
 
 def is_credible(
-    forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int, is_clear: bool
+    forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int, *, is_clear: bool
 ) -> bool:
     """The forecast rests on generations, or on growth that is not that of starting up.
 

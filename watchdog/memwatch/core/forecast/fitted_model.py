@@ -203,25 +203,21 @@ def _explaining(
 ) -> list[GaugeFit]:
     """The gauges that explain the growth, first those with a capacity, and of them the one that explains most."""
     found = []
-    for name, readings in gauges.items():
-        if len(readings.values) > 1 and t <= readings.stale_from:
-            found.append(_filling(name, own, points, readings, days, t))
+    for readings in gauges.values():
+        if len(readings.values) < 2 or t > readings.stale_from:
+            continue
+        # without the open generation
+        known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
+        found.append(_by_levels(own, known, readings, days, t))
     explaining = [one for one in found if one is not None]
     return sorted(explaining, key=lambda one: (math.isinf(one.level.capacity), -one.component.fit.r_squared))
 
 
-def _filling(
-    name: str,
-    own: TrendComponent,
-    points: Sequence[BaselinePoint],
-    readings: GaugeReadings,
-    days: GenerationSchedule,
-    t: float,
+def _by_levels(
+    own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
 ) -> GaugeFit | None:
     """Growth along a gauge that rises, up to its capacity if it has one; None unless it explains the levels."""
-    capacity = math.inf if readings.capacity is None else readings.capacity
-    # without the open generation
-    known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
+    capacity = readings.capacity_or_infinity
     along = [BaselinePoint(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
     while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much
@@ -233,23 +229,18 @@ def _filling(
         first -= 1
     along, places = along[first:], places[first : len(along)]
     if len(along) < EXPLAINED_POINTS:
-        return _from_readings(name, own, known, readings, days, t)
+        return _by_readings(own, known, readings, days, t)
     fitted = fit_trend(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.r_squared < EXPLAINED:
         return None
     recent = max(0, len(along) - 1 - USUAL_GENERATIONS)
     pace = (along[-1].x - along[recent].x) / (places[-1] - places[recent])
     level = GaugeLevel(days.now_x, readings.at(t), pace, capacity)
-    return GaugeFit(name, TrendComponent(fitted, level, GAUGE_WEIGHT, places[-1]), level)
+    return GaugeFit(readings.name, TrendComponent(fitted, level, GAUGE_WEIGHT, places[-1]), level)
 
 
-def _from_readings(
-    name: str,
-    own: TrendComponent,
-    known: Sequence[BaselinePoint],
-    readings: GaugeReadings,
-    days: GenerationSchedule,
-    t: float,
+def _by_readings(
+    own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
 ) -> GaugeFit | None:
     """The same before there are enough levels, from memory at the moments when the gauge was read."""
     times, values = readings.times, readings.values
@@ -278,10 +269,9 @@ def _from_readings(
         span=max(values) - min(values),
     )
     pace = (values[-1] - values[recent]) / (times[-1] - times[recent]) * days.generation_seconds
-    capacity = math.inf if readings.capacity is None else readings.capacity
-    along = GaugeLevel(days.now_x, readings.at(t), pace, capacity)
+    along = GaugeLevel(days.now_x, readings.at(t), pace, readings.capacity_or_infinity)
     fitted = TrendFit((line,), own.fit.noise, SegmentHistory(), 1.0, units.r2)
-    return GaugeFit(name, TrendComponent(fitted, along, GAUGE_WEIGHT, place), along, units)
+    return GaugeFit(readings.name, TrendComponent(fitted, along, GAUGE_WEIGHT, place), along, units)
 
 
 def _with_time(

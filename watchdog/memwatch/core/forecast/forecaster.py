@@ -198,7 +198,7 @@ class Forecaster(GrowthEvidence):
             return WARMING_UP
         for gauge in gauges:
             used = self._used_at(gauge.t) if gauge.seldom else self._used
-            readings = self._gauges.setdefault(gauge.name, GaugeReadings())
+            readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name))
             readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
@@ -448,35 +448,37 @@ class Forecaster(GrowthEvidence):
 
 def _driver(course: FittedModel, one: GaugeFit, limit: float | None, peak: float) -> GrowthDriver:
     """The gauge as the rest of memwatch reads it; `peak` bytes stand above the level now and then."""
-    level, best = one.level, one.component.fit.best
-    ends, ahead = math.isfinite(level.capacity), max(0.0, level.capacity - level.value)
-    usual, error = one.component.ahead(ahead / level.pace if ends and ahead > 0.0 else course.period)
-    unit, spread = usual / level.pace, GAUGE_SE * error / level.pace
-    low, high = (unit - spread, unit + spread) if one.units is None else (one.units.low, one.units.high)
+    level, fit = one.level, one.component.fit
+    ends = math.isfinite(level.capacity)
+    ahead = max(0.0, level.capacity - level.value) if ends else 0.0
+    usual, error = one.component.ahead(ahead / level.pace if ahead > 0.0 else course.period)
+    unit, off = usual / level.pace, GAUGE_SE * error / level.pace
+    low, high = (unit - off, unit + off) if one.units is None else (one.units.low, one.units.high)
     rates = max(0.0, low), unit, high
-    noise = GAUGE_SE * math.hypot(course.profile.peak_sd, one.component.fit.noise)
-    top = best.level + best.slope * (level.value - best.x) + max(0.0, peak, *course.profile.slot_maxima)
-    tops = top - noise, top, top + noise
-    full = [int(now + rate * ahead) for now, rate in zip(tops, rates, strict=True)] if ends else None
-    fits, reached = None, None
+    now = fit.best.level + fit.best.slope * (level.value - fit.best.x) + max(0.0, peak, *course.profile.slot_maxima)
+    unrest = GAUGE_SE * math.hypot(course.profile.peak_sd, fit.noise)
+    tops = now - unrest, now, now + unrest
+    full = [int(top + rate * ahead) for top, rate in zip(tops, rates, strict=True)]
+    reached: list[float | None] = [None] * 3
+    fits = None
     if limit is not None:
-        rooms = [max(0.0, limit - now) for now in tops]
+        rooms = [max(0.0, limit - top) for top in tops]
         reached = [level.value + room / rate if rate > 0.0 else None for room, rate in zip(rooms, rates, strict=True)]
-    if limit is not None and full is not None and not full[0] <= limit < full[2]:
-        fits = full[2] <= limit
+        if ends and not full[0] <= limit < full[2]:
+            fits = full[2] <= limit
     return GrowthDriver(
-        one.name,
-        level.value,
-        level.capacity if ends else None,
-        unit,
-        one.component.fit.r_squared,
-        "",
-        full and full[1],
-        reached and reached[1],
-        (rates[0], rates[2]),
-        full and (full[0], full[2]),
-        (reached[2], reached[0]) if reached is not None and reached[2] is not None else None,
-        fits,
+        name=one.name,
+        value=level.value,
+        capacity=level.capacity if ends else None,
+        bytes_per_unit=unit,
+        r2=fit.r_squared,
+        path="",
+        full_bytes=full[1] if ends else None,
+        limit_value=reached[1],
+        bytes_per_unit_range=(rates[0], rates[2]),
+        full_range=(full[0], full[2]) if ends else None,
+        limit_range=None if reached[2] is None else (reached[2], reached[0]),
+        fits=fits,
     )
 
 

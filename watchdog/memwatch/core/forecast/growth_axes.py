@@ -138,7 +138,8 @@ class GaugeLevel:
 class GaugeReadings:
     """What a gauge showed, and when, in bounded memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.times: list[float] = []
         self.values: list[float] = []
         self.used: list[float] = []  # bytes in use at these times
@@ -166,6 +167,10 @@ class GaugeReadings:
         self.used.append(used)
         if len(self.times) >= KEPT_READINGS:
             self.times, self.values, self.used = self.times[::2], self.values[::2], self.used[::2]
+
+    @property
+    def capacity_or_infinity(self) -> float:
+        return math.inf if self.capacity is None else self.capacity
 
     def at(self, t: float) -> float:
         """The value at t, between two readings on the line through them."""
