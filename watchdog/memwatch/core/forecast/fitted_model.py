@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.forecast.gauge_growth import UnitGrowth, fit_unit_growth
+from memwatch.core.forecast.gauge_growth import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, BaselineKind, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
@@ -218,18 +218,18 @@ def _by_levels(
 ) -> GaugeFit | None:
     """Growth along a gauge that rises, up to its capacity if it has one; None unless it explains the levels."""
     capacity = readings.capacity_or_infinity
-    along = [BaselinePoint(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
+    if readings.values[-1] >= capacity:  # a level while it became full is not on the line, and one after it neither
+        if sum(p.t > readings.times[-1] for p in known) >= FULL_POINTS:
+            return None
+        known = [p for p in known if p.t <= readings.times[-2]]
+    along = [BaselinePoint(readings.at(p.t), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
-    while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much
-        along.pop()
-    if len(known) - len(along) >= FULL_POINTS:
-        return None
-    first = len(along) - 1
+    first = max(0, len(along) - 1)
     while first > 0 and along[first - 1].x < along[first].x:
         first -= 1
     along, places = along[first:], places[first : len(along)]
     if len(along) < EXPLAINED_POINTS:
-        return _by_readings(own, known, readings, days, t)
+        return _by_few(own, known, readings, days, t)
     fitted = fit_trend(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.r_squared < EXPLAINED:
         return None
@@ -239,23 +239,26 @@ def _by_levels(
     return GaugeFit(readings.name, TrendComponent(fitted, level, GAUGE_WEIGHT, places[-1]), level)
 
 
-def _by_readings(
+def _by_few(
     own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
 ) -> GaugeFit | None:
-    """The same before there are enough levels, from memory at the moments when the gauge was read."""
+    """The same of fewer levels, or from memory at the moments when the gauge was read, which tells more exactly."""
     times, values = readings.times, readings.values
-    units = fit_unit_growth(values, readings.used, own.fit.noise)
+    told = [p for p in known if p.t <= times[-1]]
+    by_levels = fit_unit_growth([readings.at(p.t) for p in told], [p.level for p in told], own.fit.noise)
+    by_readings = fit_unit_growth(values, readings.used, own.fit.noise)
+    both = [one for one in (by_levels, by_readings) if one is not None]
+    units = min(both, key=lambda one: (one.readings < WITHOUT_START, one.error), default=None)
     recent = max(0, len(values) - 1 - USUAL_GENERATIONS)
     if units is None or units.bytes <= 0.0 or values[-1] <= values[recent] or own.fit.best.kind == "flat":
         return None
     if units.readings >= EXPLAINED_POINTS and units.r2 < EXPLAINED:
         return None
-    if sum(p.t > times[-1] for p in known) >= FULL_POINTS:
+    if sum(p.t > times[-1] for p in known) >= FULL_POINTS:  # it has stopped
         return None
     x, level, place = values[-1], readings.used[-1], days.now_x - (t - times[-1]) / days.generation_seconds
-    for point in known:  # the latest level at which the gauge is known
-        if point.t <= times[-1]:
-            x, level, place = readings.at(point.t), point.level, point.x
+    if told:  # the latest level at which the gauge is known
+        x, level, place = readings.at(told[-1].t), told[-1].level, told[-1].x
     line = GrowthModel(
         kind="linear",
         weight=1.0,

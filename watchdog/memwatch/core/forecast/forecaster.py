@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from memwatch.core.examination import GrowthDriver
 from memwatch.core.forecast.fitted_model import (
+    EXPLAINED_POINTS,
     MIN_GENERATIONS,
     FittedModel,
     GaugeFit,
@@ -199,7 +200,9 @@ class Forecaster(GrowthEvidence):
         for gauge in gauges:
             used = self._used_at(gauge.t) if gauge.seldom else self._used
             readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name))
-            readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
+            is_new = readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
+            if is_new and len(readings.values) <= EXPLAINED_POINTS:  # each of the first tells much
+                self._course_until = -math.inf
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
@@ -225,13 +228,14 @@ class Forecaster(GrowthEvidence):
         return next((item.mean for item in self._run.items if t <= item.end_t), self._used)
 
     def _drivers(self, course: FittedModel, limit: float | None) -> tuple[GrowthDriver, ...]:
-        """The gauge that explains the growth, and where that ends; none that only counts the generations again."""
-        found = [one for one in course.gauges if math.isfinite(one.level.capacity) or not self._counts_generations(one)]
+        """The gauge that explains the growth, and where that ends: not full, and not the count of the generations."""
+        found = [one for one in course.gauges if one.level.value < one.level.capacity]
+        found = [one for one in found if not self._counts_generations(one)]
         return tuple([_driver(course, one, limit, self.periodic_peak_bytes) for one in found[:1]])
 
     def _counts_generations(self, one: GaugeFit) -> bool:
         rhythm = self._cycle
-        if rhythm is None or rhythm is not self._rhythm:
+        if rhythm is None or rhythm is not self._rhythm or math.isfinite(one.level.capacity):
             return False
         step = rhythm.step * rhythm.aggregation
         return abs(one.level.pace - step) <= COUNTS_GENERATIONS * step
@@ -451,7 +455,8 @@ def _driver(course: FittedModel, one: GaugeFit, limit: float | None, peak: float
     level, fit = one.level, one.component.fit
     ends = math.isfinite(level.capacity)
     ahead = max(0.0, level.capacity - level.value) if ends else 0.0
-    usual, error = one.component.ahead(ahead / level.pace if ahead > 0.0 else course.period)
+    bent = min(ahead, fit.best.span) / level.pace  # a bend is believed for as long as it was seen
+    usual, error = one.component.ahead(bent if bent > 0.0 else course.period)
     unit, off = usual / level.pace, GAUGE_SE * error / level.pace
     low, high = (unit - off, unit + off) if one.units is None else (one.units.low, one.units.high)
     rates = max(0.0, low), unit, high

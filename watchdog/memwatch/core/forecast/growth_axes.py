@@ -148,8 +148,8 @@ class GaugeReadings:
         self.stale_from = math.inf  # after this it was read too long ago to go by it
         self._gap = 0.0  # seconds between the latest two examinations that read it
 
-    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False, *, used: float = 0.0) -> None:
-        """A reading at t, not before the last one, with `used` bytes in use; it counts if it differs from that.
+    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False, *, used: float = 0.0) -> bool:
+        """A reading at t, not before the last one, with `used` bytes in use; True: it differs from that, and counts.
 
         Told `seldom`, it says nothing of what comes after it, unless it is full.
         """
@@ -161,12 +161,13 @@ class GaugeReadings:
             self.known_until, self.stale_from = t, t + STALE * max(gap, self._gap)
             self._gap = gap if math.isfinite(gap) else 0.0
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
-            return
+            return False
         self.times.append(t)
         self.values.append(value)
         self.used.append(used)
         if len(self.times) >= KEPT_READINGS:
             self.times, self.values, self.used = self.times[::2], self.values[::2], self.used[::2]
+        return True
 
     @property
     def capacity_or_infinity(self) -> float:

@@ -105,6 +105,11 @@ class Outlook:
         """What grows is a buffer that ends below the limit."""
         return any(driver.fits is True for driver in self.drivers)
 
+    @property
+    def may_fit_when_full(self) -> bool:
+        """What grows is a buffer of which it is not known yet on which side of the limit it ends."""
+        return any(driver.fits is None and driver.full_range is not None for driver in self.drivers)
+
 
 WARMING_UP = Outlook(Verdict.WARMING_UP, None, None)
 

@@ -253,8 +253,11 @@ class _Series:
         return [build((cost, weight / sum(weights))) for weight, (cost, build) in zip(weights, kept, strict=True)]
 
     def _lines(self) -> Iterator[_Candidate]:
-        """Lines to the latest point. Of few points, too, the first may be the warm-up's and say nothing of growth."""
-        for i in range(max(2, self.n - self.min_piece + 1)):
+        """Lines to the latest point. Of few, too, the first may be the warm-up's: growth was faster with it."""
+        starts = [*range(max(1, self.n - self.min_piece + 1))]
+        if self.n <= self.min_piece and self.sums.line(1, self.n)[1] < self.sums.line(0, self.n)[1]:
+            starts.append(1)
+        for i in starts:
             line = self.sums.line(i, self.n)
             yield self.cost[i] + line[2] + self.price, partial(self._on_from, i, line)
 
