@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from memwatch.core.decision.warning import run_ends_first
@@ -263,6 +264,7 @@ def forecast_fields(
         "limit_origin": limit.origin if limit else None,
         "used": usage.used_bytes,
         "headroom": limit.headroom_bytes if limit else None,
+        "drivers": [asdict(one) for one in outlook.drivers],
         "action": action,
     }
 

@@ -228,7 +228,7 @@ def _by_levels(
     while first > 0 and along[first - 1].x < along[first].x:
         first -= 1
     along, places = along[first:], places[first : len(along)]
-    if len(along) < EXPLAINED_POINTS:
+    if len(along) < EXPLAINED_POINTS or readings.capacity is None:  # without an end its line is told, not followed
         return _by_few(own, known, readings, days, t)
     fitted = fit_trend(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.r_squared < EXPLAINED:
@@ -244,15 +244,15 @@ def _by_few(
 ) -> GaugeFit | None:
     """The same of fewer levels, or from memory at the moments when the gauge was read, which tells more exactly."""
     times, values = readings.times, readings.values
+    recent = max(0, len(values) - 1 - USUAL_GENERATIONS)
+    if values[-1] <= values[recent] or own.fit.best.kind == "flat":
+        return None
     told = [p for p in known if p.t <= times[-1]]
     by_levels = fit_unit_growth([readings.at(p.t) for p in told], [p.level for p in told], own.fit.noise)
     by_readings = fit_unit_growth(values, readings.used, own.fit.noise)
     both = [one for one in (by_levels, by_readings) if one is not None]
     units = min(both, key=lambda one: (one.readings < WITHOUT_START, one.error), default=None)
-    recent = max(0, len(values) - 1 - USUAL_GENERATIONS)
-    if units is None or units.bytes <= 0.0 or values[-1] <= values[recent] or own.fit.best.kind == "flat":
-        return None
-    if units.readings >= EXPLAINED_POINTS and units.r2 < EXPLAINED:
+    if units is None or units.bytes <= 0.0 or (units.readings >= EXPLAINED_POINTS and units.r2 < EXPLAINED):
         return None
     if sum(p.t > times[-1] for p in known) >= FULL_POINTS:  # it has stopped
         return None
