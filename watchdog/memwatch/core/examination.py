@@ -189,7 +189,7 @@ class ExaminationRow:
 
 @dataclass(frozen=True, slots=True)
 class GrowthDriver:
-    """A level in the log, or a number of items, in proportion to which memory grows."""
+    """A gauge of the log, or the number of an attribute's items, in proportion to which memory grows."""
 
     name: str  # "replay buffer"
     value: float

@@ -216,7 +216,6 @@ class Engine:
             return
         capacity = known.capacity if known is not None and event.capacity is None else event.capacity
         self._gauges[event.name] = Gauge(event.name, event.value, capacity, t)
-        self._diagnostician.gauge_updated(event.name)
         self._monitor.invalidate_outlooks()
 
     def _checkpoint_seen(self, t: float, event: events.CheckpointSeen) -> None:
