@@ -201,7 +201,7 @@ def _explaining(
     days: GenerationSchedule,
     t: float,
 ) -> list[GaugeFit]:
-    """The gauges that explain the growth, first those with a capacity, and of them the one that explains most."""
+    """The gauges that explain the growth: with a capacity first, then of the log, then the one that explains most."""
     found = []
     for readings in gauges.values():
         if len(readings.values) < 2 or t > readings.stale_from:
@@ -210,7 +210,11 @@ def _explaining(
         known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
         found.append(_by_levels(own, known, readings, days, t))
     explaining = [one for one in found if one is not None]
-    return sorted(explaining, key=lambda one: (math.isinf(one.level.capacity), -one.component.fit.r_squared))
+    told = [name for name, readings in gauges.items() if math.isinf(readings.known_until)]
+    return sorted(
+        explaining,
+        key=lambda one: (math.isinf(one.level.capacity), one.name not in told, -one.component.fit.r_squared),
+    )
 
 
 def _by_levels(
@@ -228,7 +232,7 @@ def _by_levels(
     while first > 0 and along[first - 1].x < along[first].x:
         first -= 1
     along, places = along[first:], places[first : len(along)]
-    if len(along) < EXPLAINED_POINTS or readings.capacity is None:  # without an end its line is told, not followed
+    if len(along) < FEW_POINTS or readings.capacity is None:  # without an end its line is told, not followed
         return _by_few(own, known, readings, days, t)
     fitted = fit_trend(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.r_squared < EXPLAINED:

@@ -37,7 +37,7 @@ def fit_unit_growth(values: Sequence[float], used: Sequence[float], noise: float
 
     `noise` is the deviation of memory that is expected at such a moment. The first reading may hold a program's
     start: the interval is that with it and that without it, and from three readings on the estimate does not use it.
-    With two readings all of the rise may be the start's.
+    While fewer than three are left without it, no misfit can show that a start lasts longer: all may be the start's.
     """
     step = max(1, math.ceil(len(values) / READINGS))
     x, y = values[::-step][::-1], used[::-step][::-1]
@@ -45,10 +45,10 @@ def fit_unit_growth(values: Sequence[float], used: Sequence[float], noise: float
     if whole is None:
         return None
     later = _robust_line(x[1:], y[1:], noise)
-    if later is None:
-        return UnitGrowth(whole.bytes, min(0.0, whole.low), whole.high, whole.r2, whole.readings)
-    low, high, r2 = min(whole.low, later.low), max(whole.high, later.high), max(whole.r2, later.r2)
-    return UnitGrowth(later.bytes, low, high, r2, whole.readings)
+    both = [whole] if later is None else [later, whole]
+    low = 0.0 if both[0].readings < WITHOUT_START else math.inf
+    low, high = min(low, *(one.low for one in both)), max(one.high for one in both)
+    return UnitGrowth(both[0].bytes, low, high, max(one.r2 for one in both), whole.readings)
 
 
 def _robust_line(x: Sequence[float], y: Sequence[float], noise: float) -> UnitGrowth | None:
