@@ -126,11 +126,13 @@ def test_less_time_never_fits_more(mid, share, step, lead):
 
 
 def test_start_up_is_not_believed_but_generations_are():
-    assert is_credible(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB)
-    assert not is_credible(eta(5), 50, 10, 1 * GB, 100 * GB)
-    assert not is_credible(eta(5), 150, 10, 50 * GB, 100 * GB)
-    assert is_credible(eta(5), 150, 10, 4 * GB, 100 * GB)
-    assert is_credible(eta(5), 500, 10, 50 * GB, 100 * GB)
+    assert is_credible(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB, is_clear=False)
+    assert not is_credible(eta(5), 50, 10, 1 * GB, 100 * GB, is_clear=False)
+    assert not is_credible(eta(5), 150, 10, 50 * GB, 100 * GB, is_clear=False)
+    assert is_credible(eta(5), 150, 10, 4 * GB, 100 * GB, is_clear=False)
+    assert is_credible(eta(5), 500, 10, 50 * GB, 100 * GB, is_clear=False)
+    assert is_credible(eta(5), 50, 10, 1 * GB, 100 * GB, is_clear=True), "clear, and near the limit"
+    assert not is_credible(eta(5), 50, 10, 50 * GB, 100 * GB, is_clear=True), "a program that loads grows clearly, too"
 
 
 def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():

@@ -17,7 +17,6 @@ from memwatch.core.events import (
     Diagnosed,
     Event,
     ExaminationAsked,
-    GaugeSeen,
     GenerationSeen,
     Notice,
     PhaseSeen,
@@ -240,18 +239,6 @@ def test_the_same_events_lead_to_the_same_conclusion_in_another_engine():
     for event in events:
         other.feed(event)
     assert other.snapshot().diagnosis == watched.engine.snapshot().diagnosis
-
-
-def test_a_level_of_the_log_that_memory_goes_along_with_is_told():
-    watched = Watched()
-    watched.script.says = CALM
-    for index in range(1, 8):
-        watched.feed(GaugeSeen(watched.t, "buffer", 100.0 * index, 5000.0))
-        watched.used = 10 * GB + 100 * index * MB
-        watched.generations(1, first=index)
-    (driver,) = watched.engine.snapshot().diagnosis.drivers
-    assert driver.bytes_per_unit == pytest.approx(MB) and driver.r2 > 0.99
-    assert driver.limit_value == pytest.approx(700 + 89_300, rel=0.01)
 
 
 def test_where_the_log_has_no_phases_it_is_examined_in_the_middle_of_the_first_generations() -> None:

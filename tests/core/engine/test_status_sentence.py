@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.events import Cause, Exited, Notice
+from memwatch.core.examination import GrowthDriver
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import Limit, Neighbour, Usage
 from memwatch.core.snapshot import Forecast, NeighbourGrowth, ResourceView, Trend, Verdict, WatchState
@@ -135,8 +136,72 @@ def test_the_fields_have_the_names_of_the_contract():
     fields = words.forecast_fields(Usage("host", GB, None), 3.0, Outlook(Verdict.WARMING_UP, None, None))
     growth = "growth_per_gen growth_per_s model model_weight model_points model_since_gen"
     names = f"resource gen verdict {growth} eta_s eta_lo_s eta_hi_s oom_gen oom_gen_lo oom_gen_hi"
-    assert list(fields) == [*names.split(), "finishes", "limit", "limit_origin", "used", "headroom", "action"]
+    assert list(fields) == [
+        *names.split(),
+        "finishes",
+        "limit",
+        "limit_origin",
+        "used",
+        "headroom",
+        "drivers",
+        "action",
+    ]
     assert fields["gen"] == 3 and fields["limit"] is None
+
+
+@pytest.mark.parametrize(
+    ("capacity", "full", "limit", "fits", "end"),
+    [
+        (
+            5000.0,
+            (2.8e9, 2.6e9, 3.1e9),
+            (6600.0, 5900.0, 7500.0),
+            True,
+            "full at 5,000 it takes 2.8 GB (2.6 GB-3.1 GB): fits",
+        ),
+        (
+            5000.0,
+            (2.8e9, 2.6e9, 3.1e9),
+            (3912.0, 3720.0, 4210.0),
+            False,
+            "full at 5,000 it takes 2.8 GB (2.6 GB-3.1 GB); the limit falls at about 3,900 of 5,000 (3,700-4,200)",
+        ),
+        (
+            5000.0,
+            (2.8e9, 0.8e9, 4.2e9),
+            (3912.0, 2000.0, None),
+            None,
+            "full at 5,000 it takes 2.8 GB (800.0 MB-4.2 GB)",
+        ),
+        (None, None, (3912.0, 2000.0, None), None, "the limit falls at about 3,900 (2,000 or more)"),
+        (None, None, None, None, ""),
+    ],
+)
+def test_a_gauge_says_what_a_unit_takes_and_where_that_ends(capacity, full, limit, fits, end):
+    driver = GrowthDriver(
+        "replay buffer",
+        448.0,
+        capacity,
+        435e3,
+        0.99,
+        "",
+        full and int(full[0]),
+        limit and limit[0],
+        (0.0, 724e3),
+        full and (int(full[1]), int(full[2])),
+        limit and limit[1:],
+        fits,
+    )
+    counted = "448" if capacity is None else "448 of 5,000"
+    first = f"435.0 kB (0 B-724.0 kB) for each of replay buffer ({counted})"
+    assert words.driver_text(driver) == "; ".join(filter(None, (first, end)))
+    growing = Outlook(Verdict.GROWING, None, None, drivers=(driver,))
+    assert words.outlook_text(Usage("host", GB, None), growing, "epoch", None, None).endswith(words.driver_text(driver))
+    stable = Outlook(Verdict.STABLE, None, None, drivers=(driver,))
+    assert "replay buffer" not in words.outlook_text(Usage("host", GB, None), stable, "epoch", None, None)
+    json.loads(
+        words.to_json_line(Notice(1.0, "forecast", "", words.forecast_fields(Usage("host", GB, None), 1, growing)))
+    )
 
 
 def test_a_rendered_notice_is_one_printable_line():

@@ -193,3 +193,14 @@ def test_every_model_of_any_series_is_finite(steps: list[tuple[float, int]]) -> 
     for model in found.models:
         assert all(map(math.isfinite, (model.level, model.slope, model.slope_error, model.span, model.weight)))
         assert model.x_at_level(model.level + 1.0) >= model.x
+
+
+def test_the_first_of_few_levels_may_be_the_warm_ups() -> None:
+    """Two levels: the rise may be all start-up's. Three: what did not go on was, and no interval excludes the truth."""
+    two = fitted([BaselinePoint(i + 0.5, level * 1e6) for i, level in enumerate((500, 900))])
+    assert {model.kind for model in two.models} == {"linear", "flat"} and two.best.kind == "linear"
+    assert sum(model.weight for model in two.models if model.kind == "flat") > 0.05, "so its interval has no end"
+    three = fitted([BaselinePoint(i + 0.5, level * 1e6) for i, level in enumerate((500, 900, 920))])
+    assert three.best.slope == pytest.approx(20e6, rel=0.1) and three.best.weight > 0.9
+    steady = fitted([BaselinePoint(i + 0.5, level * 1e6) for i, level in enumerate((500, 600, 700))])
+    assert all(model.slope == pytest.approx(100e6, rel=0.1) for model in steady.models)

@@ -107,8 +107,8 @@ def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
         "            168.0 GB              20,880               6,960",
         "attributes that grow each generation",
         "    +56.4 GB  56.0 GB -> 169.0 GB       ReplayBuffer.buffer, since generation 1",
-        "  24.3 MB for each of Buffer (6,960 of 50,000, held by ReplayBuffer.buffer); 1.2 TB when full; "
-        "reaches the limit at about 7,100",
+        "  24.3 MB for each of Buffer (6,960 of 50,000, held by ReplayBuffer.buffer); full at 50,000 it takes 1.2 TB; "
+        "the limit falls at about 7,100 of 50,000",
         "      3.0 GB  numpy.ndarray __main__.Trainer.market, 2.0 GB of it in memory",
         "expected growth < 5GB: BROKEN 2 times, first at generation 1: +12.9 GB; latest generation 2: +7.0 GB",
         "expected Agent == 16: not evaluated",

@@ -190,7 +190,7 @@ class ExaminationRow:
 
 @dataclass(frozen=True, slots=True)
 class GrowthDriver:
-    """A level in the log, or a number of items, in proportion to which memory grows."""
+    """A gauge of the log, or the number of an attribute's items, in proportion to which memory grows."""
 
     name: str  # "replay buffer"
     value: float
@@ -200,6 +200,11 @@ class GrowthDriver:
     path: str  # the attribute whose items it counts; empty: none is known
     full_bytes: int | None  # of memory at its capacity; None: it has none
     limit_value: float | None  # the value at which memory reaches its limit; None: no limit is known
+    # Intervals of 90 % (low, high) of bytes_per_unit, full_bytes and limit_value; None: not known.
+    bytes_per_unit_range: tuple[float, float] | None = None
+    full_range: tuple[int, int] | None = None
+    limit_range: tuple[float, float | None] | None = None  # high None: perhaps never
+    fits: bool | None = None  # memory when full is below the limit; None: not known, or its interval is on both sides
 
 
 @dataclass(frozen=True, slots=True)

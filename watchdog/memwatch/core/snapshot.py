@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from memwatch.core.events import Exited, Notice
-from memwatch.core.examination import Diagnosis
+from memwatch.core.examination import Diagnosis, GrowthDriver
 from memwatch.core.measurements import Neighbour, Neighbours, RunIdentity, Sample, SignalHandling, Target, Usage
 
 
@@ -129,6 +129,7 @@ class ResourceView:
     generations: tuple[GenerationRow, ...]  # oldest first; the last may be open
     timeline: tuple[TimelineStep, ...] = ()  # of the whole watch
     warned: bool = False  # a warning says that the limit is near
+    drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains its growth, if one does
     neighbour_growth: NeighbourGrowth | None = None  # of it; None: there are no neighbours, or it is not known yet
 
 

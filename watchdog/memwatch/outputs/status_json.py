@@ -125,6 +125,7 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "peak": view.peak_bytes,
         "verdict": view.verdict,
         "warned": view.warned,
+        "drivers": view.drivers,
         "neighbour_growth": view.neighbour_growth,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},

@@ -164,7 +164,8 @@ class DecisionMaker:
             return None
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
-        if not is_credible(forecast, context.watched_seconds, lead, limit.headroom_bytes, limit.bytes):
+        watched, is_clear = context.watched_seconds, context.has_clear_trend()
+        if not is_credible(forecast, watched, lead, limit.headroom_bytes, limit.bytes, is_clear=is_clear):
             return None
         if not context.is_last_chance():
             return self._opportunity_reason(context)

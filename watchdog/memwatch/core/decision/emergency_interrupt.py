@@ -98,7 +98,8 @@ class EmergencyDetector:
         if limit is None or resource.usage.used_bytes < self.safe_below_bytes(resource.usage):
             return None
         guard, left = self._policy.headroom_guard * limit.bytes, limit.headroom_bytes
-        foreseen = reaches_limit(resource.outlook.verdict, resource.outlook.forecast, finishing=True)
+        outlook = resource.outlook
+        foreseen = outlook.fits_when_full or reaches_limit(outlook.verdict, outlook.forecast, finishing=True)
         burst = resource.burst.threat_rate(left, limit.bytes, lead)
         ramp = 0.0 if foreseen else resource.ramp.threat_rate(left)
         if left <= guard and left < burst * LAST_CHANCE_SECONDS:

@@ -33,8 +33,8 @@ SIGNIFICANT_T_STAT = 4.0  # standard errors: levels depend on each other, and of
 RECENT_SHARE = 0.25  # of the time watched: a new high within it of at least ...
 SIGNIFICANT_RISE_SHARE = 0.02  # ... this share of the limit is growth: what comes and goes rises less from peak to peak
 CLEAR_T_STAT = 15.0  # standard errors: without generations, growth as significant as this ...
-CLEAR_POINTS = 12  # ... in so many of the 16 blocks of time ...
-CLEAR_LEADS = 20.0  # ... and watched for so many lead times, is not that of starting up
+CLEAR_POINTS = 12  # ... in so many of the 16 blocks of time is clear, ...
+CLEAR_LEADS = 20.0  # ... and watched for so many lead times it is not that of starting up
 NEW_HIGH_POINTS = 9  # levels: growth seen in so many is no accident, even below what was in use before
 SOON_SHARE = 0.25  # of a generation: a rise over a longer time may have gone again by then
 RECENT_BLOCKS = 8  # without generations, an eighth of the time watched is recent
@@ -200,14 +200,15 @@ class DecisionContext:
             return True
         if self.ledger.has_no_markers(self.t):
             is_past = is_past_startup(self.watched_seconds, self.lead)
-            return not (is_past or self._has_sawtooth_cycle() or self._has_clear_trend())
+            is_clear = self.watched_seconds >= CLEAR_LEADS * self.lead and self.has_clear_trend()
+            return not (is_past or self._has_sawtooth_cycle() or is_clear)
         # one more generation is wanted where not all of them show the growth
         wanted = ESTABLISHED_GENERATIONS + (self.points < ESTABLISHED_GENERATIONS)
         return self.ledger.complete_generations < wanted
 
-    def _has_clear_trend(self) -> bool:
-        """Growth was watched for long, and most levels show it or it began after a plateau."""
-        if self.watched_seconds < CLEAR_LEADS * self.lead or self.growth.slope_t_stat < CLEAR_T_STAT:
+    def has_clear_trend(self) -> bool:
+        """Most levels show the growth, or it began after a plateau."""
+        if self.growth.slope_t_stat < CLEAR_T_STAT:
             return False
         if self.points >= CLEAR_POINTS:
             return True

@@ -14,7 +14,7 @@ STAKE_LEADS = 20.0  # a young run is worth so many lead times
 SILENT_STAKE = 2.0  # times the work at risk, without generations: blocks of time give less certain probabilities
 OPPORTUNITY_PROBABILITY = 0.25  # that a checkpoint after the next step fails: with less, the step is waited for
 ESTABLISHED_GENERATIONS = 5  # complete ones: until then a buffer that fills looks like a leak
-STARTUP_LEADS = 10.0  # lead times: without generations, growth is believed that was watched for so long ...
+STARTUP_LEADS = 10.0  # lead times: without generations, growth is believed that is clear or watched for so long ...
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # lead times: ... or for so long
 WAITS = (1 / 16, 0.25, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
@@ -95,11 +95,17 @@ def is_past_startup(watched_seconds: float, lead: float) -> bool:
     return watched_seconds >= SETTLED_LEADS * lead
 
 
-def is_credible(forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int) -> bool:
-    """The forecast rests on generations, or on growth that is not that of starting up."""
+def is_credible(
+    forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int, *, is_clear: bool
+) -> bool:
+    """The forecast rests on generations, or on growth that is not that of starting up.
+
+    `is_clear`: most blocks of the time watched show it, however short that was.
+    """
     if forecast.generation is not None or is_past_startup(watched_seconds, lead):
         return True
-    return watched_seconds >= STARTUP_LEADS * lead and headroom_bytes <= STARTUP_SHARE * limit_bytes
+    is_near = headroom_bytes <= STARTUP_SHARE * limit_bytes
+    return is_near and (is_clear or watched_seconds >= STARTUP_LEADS * lead)
 
 
 def pace_seconds(headroom_bytes: int | None, peak_rate: float) -> float:

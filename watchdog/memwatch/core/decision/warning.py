@@ -27,7 +27,7 @@ class LimitWarning:
         """Give or withdraw the warning; True: it has just changed. `step_seconds` is the length of a generation."""
         verdict, forecast = outlook.verdict, outlook.forecast
         self.next_check_t = math.inf
-        if run_ends_first(forecast, last_generation):
+        if run_ends_first(forecast, last_generation) or (outlook.may_fit_when_full and not self.is_given):
             has_reason = self.is_given
         elif self.is_given:
             has_reason = should_withdraw_warning(policy, verdict, forecast, step_seconds)

@@ -13,7 +13,7 @@ from memwatch.core.examination import AllocationProfile, Diagnosis, Finding, Sta
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
-from memwatch.core.leaks.growth_attribution import DiagnosisContext, GaugeRegression, by_line, fill_gauges, merge_stacks
+from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks
 from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge, NeighbourGrowth
@@ -40,14 +40,13 @@ class Diagnostician:
 
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
-        self._history, self._regression = ExaminationHistory(t, self._policy.track), GaugeRegression()
+        self._history = ExaminationHistory(t, self._policy.track)
         self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
         self._credits: tuple[StackGrowth, ...] = ()
         self._reported: set[tuple[str, str]] = set()  # findings, by cause and name
         self._failure: str | None = None  # why the latest examination failed; None: it did not
         self._generation_began = False  # since the latest reading of memory
         self._phase_changed = False  # a phase began, or an examination ended, since then
-        self._updated_gauges: set[str] = set()  # gauges that were updated since then
         self._reading: MemoryReading | None = None
         self.heap_gauges.clear()
         self.diagnosis: Diagnosis | None = None
@@ -69,9 +68,6 @@ class Diagnostician:
         self._phase_changed = True
         self.schedule.phase_changed()
 
-    def gauge_updated(self, name: str) -> None:
-        self._updated_gauges.add(name)
-
     @property
     def next_sample_t(self) -> float:
         """The time from which a sample is needed. Recordings are left out: a replay has no process to record."""
@@ -82,7 +78,7 @@ class Diagnostician:
     @property
     def _is_waiting(self) -> bool:
         """Something has happened that needs a reading of memory."""
-        return bool(self._updated_gauges) or self._generation_began or self._phase_changed
+        return self._generation_began or self._phase_changed
 
     def process_sample(self, t: float, sample: Sample) -> None:
         """Do everything that waits for a reading of memory."""
@@ -98,9 +94,6 @@ class Diagnostician:
         if self._phase_changed or self.schedule.is_examining:
             self._phase_changed = False
             self._history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
-        for name in self._updated_gauges:
-            self._regression.add_reading(self._gauges[name], reading.used_bytes)
-        self._updated_gauges.clear()
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis),
             self.schedule.start_recording_if_due(t, reading),
@@ -153,7 +146,7 @@ class Diagnostician:
             cpu_seconds=round(self.schedule.cpu_seconds, 3),
             examinations=1 + (self.diagnosis.examinations if self.diagnosis is not None else 0),
             findings=tuple(findings),
-            drivers=tuple(counted or self._regression.explain(self._gauges.values(), headroom)),
+            drivers=tuple(counted),
             containers=tuple(containers),
             tracked=tuple(history.tracked()),
             types=tuple(types),

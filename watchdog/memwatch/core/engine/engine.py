@@ -30,6 +30,7 @@ NOTICES_KEPT = 50  # Latest notices in the snapshot (chosen).
 FREQUENT = ("marker", "phase", "forecast", "examined", "not_examined")  # Left out: there may be thousands.
 GAUGES_KEPT = 16  # A log that invents names must not fill memory (chosen).
 PHASE_SECONDS = 1.0  # A shorter phase is not reported (chosen).
+SAVE = "save"  # The unit of a log without markers whose trainer saves again and again.
 NO_DIAGNOSIS = DiagnosisPolicy(enabled=False)  # For recordings: there is no process to examine.
 
 
@@ -158,6 +159,7 @@ class Engine:
             self._checkpoints.begin_attempt()
             self._own_saves, self._signal_handling = 0, None
             self._monitor.set_signal_handling(None)
+            self._gauges.clear()
             self._monitor.begin_attempt(t)
         how = "watching again" if is_same else "the run goes on in a new process" if successor else "watching"
         self._emit(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
@@ -219,7 +221,6 @@ class Engine:
             return
         capacity = known.capacity if known is not None and event.capacity is None else event.capacity
         self._gauges[event.name] = Gauge(event.name, event.value, capacity, t)
-        self._diagnostician.gauge_updated(event.name)
         self._monitor.invalidate_outlooks()
 
     def _checkpoint_seen(self, t: float, event: events.CheckpointSeen) -> None:
@@ -239,15 +240,27 @@ class Engine:
             if event.seconds is not None:
                 self._checkpoints.record_duration(event.seconds)
             return
+        earlier = self._checkpoints.saved_t
         took = self._checkpoints.record_saved(complete_t, witness, event.seconds, event.evidence)
         self._emit(notices.checkpoint(t, event, took))
-        self._own_saves += event.before_signal or self._monitor.state in (WatchState.WATCHING, WatchState.WARNED)
+        if event.before_signal or self._monitor.state in (WatchState.WATCHING, WatchState.WARNED):
+            self._own_saves += 1
+            self._count_save(complete_t, earlier)
         if event.before_signal:
             return
         since_signal = self._monitor.checkpoint_completed(t, is_whole=took is not None)
         if since_signal is not None:
             self._checkpoints.record_duration(since_signal)
             self._emit(notices.saved(t, event, since_signal))
+
+    def _count_save(self, t: float, earlier: float | None) -> None:
+        """While the log names no generations, the trainer's own saves are its clock, from the second on."""
+        if self._ledger.index is None:
+            if self._own_saves < 2 or earlier is None:
+                return
+            self._generation_seen(t, events.GenerationSeen(earlier, self._own_saves - 1, unit=SAVE))
+        if self._ledger.unit == SAVE:
+            self._generation_seen(t, events.GenerationSeen(t, self._own_saves, unit=SAVE))
 
     def _source_changed(self, t: float, event: events.SourceChanged) -> None:
         known = self._sources.get(event.source)
@@ -374,7 +387,8 @@ class Engine:
     @property
     def attempt_progress(self) -> AttemptProgress:
         ledger = self._ledger
-        return AttemptProgress(ledger.unit, ledger.index, ledger.total, self._own_saves)
+        index = None if ledger.unit == SAVE else ledger.index  # Saves of each process are counted anew.
+        return AttemptProgress(ledger.unit, index, ledger.total, self._own_saves)
 
     @property
     def is_deciding(self) -> bool:

@@ -351,6 +351,7 @@ class ResourceMonitor:
             self._ledger.rows(usage.resource),
             resource.timeline.steps(),
             resource.warned,
+            outlook.drivers,
             resource.neighbour_growth,
         )
 

@@ -332,7 +332,8 @@ class MonitoredResource:
         outlook, passed = self.outlook, self._t - self._outlook_t
         if outlook.forecast is None or passed <= 0.0:
             return outlook
-        return Outlook(outlook.verdict, outlook.trend, outlook.forecast.after(passed), outlook.time_to_limit)
+        forecast = outlook.forecast.after(passed)
+        return Outlook(outlook.verdict, outlook.trend, forecast, outlook.time_to_limit, drivers=outlook.drivers)
 
     def mark_reported_if_changed(self, t: float, without_markers: bool) -> bool:
         """Whether the outlook is worth a notice now; if so, it counts as reported. Call it once for each outlook."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from memwatch.core.cause_of_death import lost_work_text
@@ -76,7 +77,7 @@ def status_sentence(
     if not resources:
         return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
     view = first_to_end(resources)
-    known = Outlook(view.verdict, view.trend, view.forecast)
+    known = Outlook(view.verdict, view.trend, view.forecast, drivers=view.drivers)
     phase = phases.get(view.usage.resource)
     outlook = outlook_text(view.usage, known, unit, last, phase, beside=view.neighbour_growth)
     if (holder := (holders or {}).get(view.usage.resource, "")) and view.verdict in _GROWTH:
@@ -125,7 +126,9 @@ def outlook_text(
     """Describe one resource: its outlook, its limit and its growth, and how much of that is `beside` the trainer's."""
     limit = f"limit: {limit_name(usage.limit)} {format_bytes(usage.limit.bytes)}" if usage.limit else "limit: unknown"
     parts = (_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last), limit)
-    return "; ".join((*parts, *_growth_text(outlook, unit, phase, beside)))
+    growth = _growth_text(outlook, unit, phase, beside)
+    still = outlook.verdict in (Verdict.STABLE, Verdict.PLATEAU)
+    return "; ".join((*parts, *growth, *(driver_text(one) for one in outlook.drivers if not still)))
 
 
 def _prefix(resource: str) -> str:
@@ -225,15 +228,37 @@ def finding_content(one: Finding) -> str:
 
 
 def driver_text(one: GrowthDriver) -> str:
-    """The level that memory grows in proportion to, and where that growth ends."""
+    """The level that memory grows in proportion to, and where that growth ends.
+
+    `435 kB for each of replay buffer (448 of 5,000); full at 5,000 it takes 2.9 GB (2.4 GB-3.1 GB): fits`
+    """
     counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
-    known = f", held by {without_main_module(one.path)}" if one.path else f", r2 {one.r2:.2f}"
-    parts = [f"{format_bytes(one.bytes_per_unit)} for each of {one.name} ({counted}{known})"]
-    if one.full_bytes is not None:
-        parts.append(f"{format_bytes(one.full_bytes)} when full")
-    if one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity):
-        parts.append(f"reaches the limit at about {one.limit_value:,.0f}")
+    known = f", held by {without_main_module(one.path)}" if one.path else ""
+    size = format_bytes(one.bytes_per_unit) + _range_text(format_bytes, one.bytes_per_unit_range)
+    parts = [f"{size} for each of {printable(one.name, 40)} ({counted}{known})"]
+    if one.full_bytes is not None and one.capacity is not None:
+        full = format_bytes(one.full_bytes) + _range_text(format_bytes, one.full_range)
+        parts.append(f"full at {one.capacity:,.0f} it takes {full}" + (": fits" if one.fits else ""))
+    is_inside = one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity)
+    if one.limit_value is not None and is_inside and (one.fits is False or one.full_range is None):
+        of = "" if one.capacity is None else f" of {one.capacity:,.0f}"
+        bounds = _range_text(_count_text, one.limit_range)
+        parts.append(f"the limit falls at about {_count_text(one.limit_value)}{of}{bounds}")
     return "; ".join(parts)
+
+
+def _count_text(value: float) -> str:
+    """Two digits are significant of a count that is estimated: `3,900`."""
+    return f"{float(f'{value:.2g}'):,.0f}"
+
+
+def _range_text(format_value: Callable[[float], str], bounds: tuple[float, float | None] | None) -> str:
+    if bounds is None:
+        return ""
+    low, high = bounds
+    if high is None:
+        return f" ({format_value(low)} or more)"
+    return "" if format_value(low) == format_value(high) else f" ({format_value(low)}-{format_value(high)})"
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
@@ -273,6 +298,7 @@ def forecast_fields(
         "limit_origin": limit.origin if limit else None,
         "used": usage.used_bytes,
         "headroom": limit.headroom_bytes if limit else None,
+        "drivers": [asdict(one) for one in outlook.drivers],
         "action": action,
     }
 

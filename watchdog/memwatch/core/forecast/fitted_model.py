@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from memwatch.core.forecast.gauge_growth import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, BaselineKind, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
@@ -33,7 +34,7 @@ FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN_LENGTH_SHARE = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
 OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
-EXPLAINED_POINTS = 4
+EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
 FULL_POINTS = 3  # levels after the gauge is full: from then on they speak for themselves
 GAUGE_WEIGHT = 0.95  # of the belief that a gauge gets which explains the growth
 
@@ -65,6 +66,16 @@ class TrendComponent:
 
 
 @dataclass(frozen=True, slots=True)
+class GaugeFit:
+    """Growth along one gauge that explains it."""
+
+    name: str
+    component: TrendComponent
+    level: GaugeLevel
+    units: UnitGrowth | None = None  # None: of enough levels that the models tell their own uncertainty
+
+
+@dataclass(frozen=True, slots=True)
 class FittedModel:
     """Places in it are generations (ordinal and part), or seconds since the first sample where there are no markers."""
 
@@ -75,6 +86,7 @@ class FittedModel:
     periodic_peak: PeriodicPeak | None  # of peaks that not every generation has
     excursions: ExcursionDistribution | None = None  # from where memory is; without markers
     period: float = 1.0  # units of the course from one high to the next
+    gauges: tuple[GaugeFit, ...] = ()  # that explain the growth, the one that is believed first
 
     @property
     def fit(self) -> TrendFit | None:
@@ -155,10 +167,11 @@ def fit_by_generation(
             prior.in_units(rhythm.aggregation), x=last.x, level=last.level, first=0, points=len(points), weight=1.0
         )
         fitted = TrendFit((line,), 0.1 * abs(line.slope), SegmentHistory(), 1.0, 0.5)
-        strands = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)]
+        strands, explained = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)], []
     else:
         own = None if fitted is None else TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)
-        strands = _strands(own, points, gauges, days.now_x, t)
+        explained = _explaining(own, points, gauges, days, t) if own is not None else []
+        strands = _strands(own, explained)
         if fitted is not None and rhythm.unevenness > UNEVEN_LENGTH_SHARE:
             strands = _with_time(strands, points, days, t)
     usual = rhythm.usual(OUTLINED)
@@ -169,51 +182,103 @@ def fit_by_generation(
         fit_profile(calm, [rhythm.baseline(s) for s in calm], fitted),
         True,
         rhythm.peaks.periodic_peak(rhythm.level_by is BaselineKind.BASE, error),
+        gauges=tuple(explained),
     )
 
 
-def _strands(
-    own: TrendComponent | None,
-    points: Sequence[BaselinePoint],
-    gauges: Mapping[str, GaugeReadings],
-    now_x: float,
-    t: float,
-) -> list[TrendComponent]:
-    """The course's own growth, and behind or before it the gauge that explains it."""
+def _strands(own: TrendComponent | None, explained: Sequence[GaugeFit]) -> list[TrendComponent]:
+    """The course's own growth, and before it that along the gauge that explains it and has an end."""
     if own is None:
         return []
-    filled = [strand for readings in gauges.values() if (strand := _filling(points, readings, now_x, t)) is not None]
-    if not filled:
-        return [own]
-    best = max(filled, key=lambda strand: strand.fit.r_squared)
-    return [best, replace(own, weight=1.0 - GAUGE_WEIGHT)]
+    ending = [one.component for one in explained if math.isfinite(one.level.capacity)]
+    return [ending[0], replace(own, weight=1.0 - GAUGE_WEIGHT)] if ending else [own]
 
 
-def _filling(points: Sequence[BaselinePoint], readings: GaugeReadings, now_x: float, t: float) -> TrendComponent | None:
-    """Growth along a gauge that rises towards its capacity; None unless it explains the levels."""
-    capacity = readings.capacity
-    if capacity is None or len(readings.values) < EXPLAINED_POINTS or t > readings.stale_from:
-        return None
-    # without the open generation
-    known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
-    along = [BaselinePoint(min(readings.at(p.t), capacity), p.level, p.weight, p.t) for p in known]
+def _explaining(
+    own: TrendComponent,
+    points: Sequence[BaselinePoint],
+    gauges: Mapping[str, GaugeReadings],
+    days: GenerationSchedule,
+    t: float,
+) -> list[GaugeFit]:
+    """The gauges that explain the growth: with a capacity first, then of the log, then the one that explains most."""
+    found = []
+    for readings in gauges.values():
+        if len(readings.values) < 2 or t > readings.stale_from:
+            continue
+        # without the open generation
+        known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
+        found.append(_by_levels(own, known, readings, days, t))
+    explaining = [one for one in found if one is not None]
+    told = [name for name, readings in gauges.items() if math.isinf(readings.known_until)]
+    return sorted(
+        explaining,
+        key=lambda one: (math.isinf(one.level.capacity), one.name not in told, -one.component.fit.r_squared),
+    )
+
+
+def _by_levels(
+    own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
+) -> GaugeFit | None:
+    """Growth along a gauge that rises, up to its capacity if it has one; None unless it explains the levels."""
+    capacity = readings.capacity_or_infinity
+    if readings.values[-1] >= capacity:  # a level while it became full is not on the line, and one after it neither
+        if sum(p.t > readings.times[-1] for p in known) >= FULL_POINTS:
+            return None
+        known = [p for p in known if p.t <= readings.times[-2]]
+    along = [BaselinePoint(readings.at(p.t), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
-    while len(along) > 1 and along[-1].x <= along[-2].x == capacity:  # full: the first such level tells as much
-        along.pop()
-    if len(known) - len(along) >= FULL_POINTS:
-        return None
-    first = len(along) - 1
+    first = max(0, len(along) - 1)
     while first > 0 and along[first - 1].x < along[first].x:
         first -= 1
     along, places = along[first:], places[first : len(along)]
-    if len(along) < EXPLAINED_POINTS:
-        return None
+    if len(along) < FEW_POINTS or readings.capacity is None:  # without an end its line is told, not followed
+        return _by_few(own, known, readings, days, t)
     fitted = fit_trend(along)
     if fitted is None or fitted.best.kind == "flat" or fitted.best.slope <= 0.0 or fitted.r_squared < EXPLAINED:
         return None
     recent = max(0, len(along) - 1 - USUAL_GENERATIONS)
     pace = (along[-1].x - along[recent].x) / (places[-1] - places[recent])
-    return TrendComponent(fitted, GaugeLevel(now_x, readings.at(t), pace, capacity), GAUGE_WEIGHT, places[-1])
+    level = GaugeLevel(days.now_x, readings.at(t), pace, capacity)
+    return GaugeFit(readings.name, TrendComponent(fitted, level, GAUGE_WEIGHT, places[-1]), level)
+
+
+def _by_few(
+    own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
+) -> GaugeFit | None:
+    """The same of fewer levels, or from memory at the moments when the gauge was read, which tells more exactly."""
+    times, values = readings.times, readings.values
+    recent = max(0, len(values) - 1 - USUAL_GENERATIONS)
+    if values[-1] <= values[recent] or own.fit.best.kind == "flat":
+        return None
+    told = [p for p in known if p.t <= times[-1]]
+    by_levels = fit_unit_growth([readings.at(p.t) for p in told], [p.level for p in told], own.fit.noise)
+    by_readings = fit_unit_growth(values, readings.used, own.fit.noise)
+    both = [one for one in (by_levels, by_readings) if one is not None]
+    units = min(both, key=lambda one: (one.readings < WITHOUT_START, one.error), default=None)
+    if units is None or units.bytes <= 0.0 or (units.readings >= EXPLAINED_POINTS and units.r2 < EXPLAINED):
+        return None
+    if sum(p.t > times[-1] for p in known) >= FULL_POINTS:  # it has stopped
+        return None
+    x, level, place = values[-1], readings.used[-1], days.now_x - (t - times[-1]) / days.generation_seconds
+    if told:  # the latest level at which the gauge is known
+        x, level, place = readings.at(told[-1].t), told[-1].level, told[-1].x
+    line = GrowthModel(
+        kind="linear",
+        weight=1.0,
+        cost=0.0,
+        first=0,
+        points=own.fit.best.points,
+        x=x,
+        level=level,
+        slope=units.bytes,
+        slope_error=units.error,
+        span=max(values) - min(values),
+    )
+    pace = (values[-1] - values[recent]) / (times[-1] - times[recent]) * days.generation_seconds
+    along = GaugeLevel(days.now_x, readings.at(t), pace, readings.capacity_or_infinity)
+    fitted = TrendFit((line,), own.fit.noise, SegmentHistory(), 1.0, units.r2)
+    return GaugeFit(readings.name, TrendComponent(fitted, along, GAUGE_WEIGHT, place), along, units)
 
 
 def _with_time(
@@ -252,10 +317,13 @@ def fit_by_time(levels: BaselineSeries, bins: TimeBins, gauges: Mapping[str, Gau
     kept = len(points) if fitted is None else max(USUAL_GENERATIONS, fitted.best.points)
     ways = list(zip(above, _steps(points), strict=True))[-kept:]
     seen = tuple([(one - 0.5 * max(step, slope * period),) for one, step in ways])
-    strands = _strands(own, points, gauges, x, now_t)
+    days, explained = GenerationSchedule(x, 1.0), []
+    if own is not None:
+        explained = _explaining(own, points, gauges, days, now_t)
+    strands = _strands(own, explained)
     return FittedModel(
         tuple(strands),
-        GenerationSchedule(x, 1.0),
+        days,
         GenerationProfile(
             (0.0,),
             (high,),
@@ -267,6 +335,7 @@ def fit_by_time(levels: BaselineSeries, bins: TimeBins, gauges: Mapping[str, Gau
         beat,
         excursion_distribution(items),
         period,
+        tuple(explained),
     )
 
 

@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from memwatch.core.examination import GrowthDriver
 from memwatch.core.forecast.fitted_model import (
+    EXPLAINED_POINTS,
     MIN_GENERATIONS,
     FittedModel,
+    GaugeFit,
     classify_growth,
     fit_by_generation,
     fit_by_time,
@@ -50,6 +53,8 @@ CALM, BEGINS = 3, 0.2  # levels before growth, with no more than this share of i
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 NEW_HIGH_GENERATIONS = 1.2  # generations
+GAUGE_SE = 1.65  # standard errors to either end of an interval of 90 %
+COUNTS_GENERATIONS = 0.05  # of a step: a gauge that rises by one step of the generation's index is that index
 RUN_END_SE = 1.65  # standard errors: the run's end comes no later
 
 
@@ -193,7 +198,11 @@ class Forecaster(GrowthEvidence):
         if not self._run.items:
             return WARMING_UP
         for gauge in gauges:
-            self._gauges.setdefault(gauge.name, GaugeReadings()).add(gauge.t, gauge.value, gauge.capacity, gauge.seldom)
+            used = self._used_at(gauge.t) if gauge.seldom else self._used
+            readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name))
+            is_new = readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
+            if is_new and len(readings.values) <= EXPLAINED_POINTS:  # each of the first tells much
+                self._course_until = -math.inf
         course = self._current_course()
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
@@ -212,7 +221,24 @@ class Forecaster(GrowthEvidence):
         verdict, trend = self._judgement(course, limit)
         until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         below = min(far_below, math.nextafter(self._still_high, math.inf))
-        return Outlook(verdict, trend, forecast, ends, until, below, growth=self)
+        return Outlook(verdict, trend, forecast, ends, until, below, growth=self, drivers=self._drivers(course, limit))
+
+    def _used_at(self, t: float) -> float:
+        """Bytes in use at a time of the past, averaged over its bin."""
+        return next((item.mean for item in self._run.items if t <= item.end_t), self._used)
+
+    def _drivers(self, course: FittedModel, limit: float | None) -> tuple[GrowthDriver, ...]:
+        """The gauge that explains the growth, and where that ends: not full, and not the count of the generations."""
+        found = [one for one in course.gauges if one.level.value < one.level.capacity]
+        found = [one for one in found if not self._counts_generations(one)]
+        return tuple([_driver(course, one, limit, self.periodic_peak_bytes) for one in found[:1]])
+
+    def _counts_generations(self, one: GaugeFit) -> bool:
+        rhythm = self._cycle
+        if rhythm is None or rhythm is not self._rhythm or math.isfinite(one.level.capacity):
+            return False
+        step = rhythm.step * rhythm.aggregation
+        return abs(one.level.pace - step) <= COUNTS_GENERATIONS * step
 
     @property
     def _fit(self) -> TrendFit | None:
@@ -422,6 +448,43 @@ class Forecaster(GrowthEvidence):
         finishes = None if math.isinf(last_place) else places[1] > last_place
         middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
+
+
+def _driver(course: FittedModel, one: GaugeFit, limit: float | None, peak: float) -> GrowthDriver:
+    """The gauge as the rest of memwatch reads it; `peak` bytes stand above the level now and then."""
+    level, fit = one.level, one.component.fit
+    ends = math.isfinite(level.capacity)
+    ahead = max(0.0, level.capacity - level.value) if ends else 0.0
+    bent = min(ahead, fit.best.span) / level.pace  # a bend is believed for as long as it was seen
+    usual, error = one.component.ahead(bent if bent > 0.0 else course.period)
+    unit, off = usual / level.pace, GAUGE_SE * error / level.pace
+    low, high = (unit - off, unit + off) if one.units is None else (one.units.low, one.units.high)
+    rates = max(0.0, low), unit, high
+    now = fit.best.level + fit.best.slope * (level.value - fit.best.x) + max(0.0, peak, *course.profile.slot_maxima)
+    unrest = GAUGE_SE * math.hypot(course.profile.peak_sd, fit.noise)
+    tops = now - unrest, now, now + unrest
+    full = [int(top + rate * ahead) for top, rate in zip(tops, rates, strict=True)]
+    reached: list[float | None] = [None] * 3
+    fits = None
+    if limit is not None:
+        rooms = [max(0.0, limit - top) for top in tops]
+        reached = [level.value + room / rate if rate > 0.0 else None for room, rate in zip(rooms, rates, strict=True)]
+        if ends and not full[0] <= limit < full[2]:
+            fits = full[2] <= limit
+    return GrowthDriver(
+        name=one.name,
+        value=level.value,
+        capacity=level.capacity if ends else None,
+        bytes_per_unit=unit,
+        r2=fit.r_squared,
+        path="",
+        full_bytes=full[1] if ends else None,
+        limit_value=reached[1],
+        bytes_per_unit_range=(rates[0], rates[2]),
+        full_range=(full[0], full[2]) if ends else None,
+        limit_range=None if reached[2] is None else (reached[2], reached[0]),
+        fits=fits,
+    )
 
 
 def _index(rhythm: GenerationTracker, place: float) -> float | None:

@@ -16,7 +16,7 @@ STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and un
 SURE = 4.0  # standard errors of a change in length that is believed
 STEADY = 0.02  # a generation's length that changes by less than this share from one to the next stays as it is
 KEPT_READINGS = 256  # of a gauge
-STALE = 1.5  # times as long as from one reading to the next: a gauge that is told seldom has ceased
+STALE = 1.5  # times the longer of the latest two times between readings: a gauge that is told seldom has ceased
 
 
 class Regressor(Protocol):
@@ -125,7 +125,7 @@ class GaugeLevel:
     now_x: float  # place in the course
     value: float  # of the gauge there
     pace: float
-    capacity: float
+    capacity: float  # infinite: it has none
     name: str = "gauge"
 
     def position(self, x: float) -> float:
@@ -138,15 +138,18 @@ class GaugeLevel:
 class GaugeReadings:
     """What a gauge showed, and when, in bounded memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.times: list[float] = []
         self.values: list[float] = []
+        self.used: list[float] = []  # bytes in use at these times
         self.capacity: float | None = None
         self.known_until = math.inf  # from its first reading until then its value is known
         self.stale_from = math.inf  # after this it was read too long ago to go by it
+        self._gap = 0.0  # seconds between the latest two examinations that read it
 
-    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False) -> None:
-        """A reading at t, not before the last one; it counts if it differs from that.
+    def add(self, t: float, value: float, capacity: float | None, seldom: bool = False, *, used: float = 0.0) -> bool:
+        """A reading at t, not before the last one, with `used` bytes in use; True: it differs from that, and counts.
 
         Told `seldom`, it says nothing of what comes after it, unless it is full.
         """
@@ -154,14 +157,21 @@ class GaugeReadings:
         if not seldom or (capacity is not None and value >= capacity):
             self.known_until = self.stale_from = math.inf
         elif t != self.known_until:
-            before = self.known_until if math.isfinite(self.known_until) else -math.inf
-            self.known_until, self.stale_from = t, t + STALE * (t - before)
+            gap = t - self.known_until if math.isfinite(self.known_until) else math.inf
+            self.known_until, self.stale_from = t, t + STALE * max(gap, self._gap)
+            self._gap = gap if math.isfinite(gap) else 0.0
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
-            return
+            return False
         self.times.append(t)
         self.values.append(value)
+        self.used.append(used)
         if len(self.times) >= KEPT_READINGS:
-            self.times, self.values = self.times[::2], self.values[::2]
+            self.times, self.values, self.used = self.times[::2], self.values[::2], self.used[::2]
+        return True
+
+    @property
+    def capacity_or_infinity(self) -> float:
+        return math.inf if self.capacity is None else self.capacity
 
     def at(self, t: float) -> float:
         """The value at t, between two readings on the line through them."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from memwatch.core.examination import GrowthDriver
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 LIMIT_CHANGE_SHARE = 0.01  # of the headroom: a limit that moves by less is the same
@@ -97,6 +98,17 @@ class Outlook:
     valid_until: float = -math.inf  # before this time another outlook would say the same ...
     valid_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
     growth: GrowthEvidence = field(default=GrowthEvidence(), compare=False, repr=False)
+    drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains the growth, if one does
+
+    @property
+    def fits_when_full(self) -> bool:
+        """What grows is a buffer that ends below the limit."""
+        return any(driver.fits is True for driver in self.drivers)
+
+    @property
+    def may_fit_when_full(self) -> bool:
+        """What grows is a buffer of which it is not known yet on which side of the limit it ends."""
+        return any(driver.fits is None and driver.full_range is not None for driver in self.drivers)
 
 
 WARMING_UP = Outlook(Verdict.WARMING_UP, None, None)

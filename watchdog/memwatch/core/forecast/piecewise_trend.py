@@ -253,7 +253,11 @@ class _Series:
         return [build((cost, weight / sum(weights))) for weight, (cost, build) in zip(weights, kept, strict=True)]
 
     def _lines(self) -> Iterator[_Candidate]:
-        for i in range(max(1, self.n - self.min_piece + 1)):
+        """Lines to the latest point. Of few, too, the first may be the warm-up's: growth was faster with it."""
+        starts = [*range(max(1, self.n - self.min_piece + 1))]
+        if self.n <= self.min_piece and self.sums.line(1, self.n)[1] < self.sums.line(0, self.n)[1]:
+            starts.append(1)
+        for i in starts:
             line = self.sums.line(i, self.n)
             yield self.cost[i] + line[2] + self.price, partial(self._on_from, i, line)
 
@@ -274,6 +278,8 @@ class _Series:
             _, slope, before, spread = self.sums.line(i, j)
             levels = [self.y[k] + slope * (1.0 - self.z[k]) for k in range(j, self.n)]
             end = sum(levels) / after
+            if j == 2 and end < slope:
+                continue  # growth that one step shows, and that did not go on, is the warm-up's
             rss = sum((level - end) ** 2 for level in levels)
             error = math.sqrt((before + 2.0) / (j - i) / spread) if spread > 0.0 else 1.0
             yield self.cost[j] + rss + self.price, partial(self._line, i, end, slope, error)

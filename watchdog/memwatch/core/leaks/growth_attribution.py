@@ -1,4 +1,4 @@
-"""Attributes growth of memory: to gauges in the log, to attributes of the program, and to lines of its code."""
+"""Attributes growth of memory: to attributes of the program, with the gauges that count them, and to its code."""
 
 from __future__ import annotations
 
@@ -9,44 +9,15 @@ from dataclasses import dataclass, field
 
 from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver, LineGrowth, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
-from memwatch.core.robust_statistics import straight_line, variance
 from memwatch.core.snapshot import Gauge, NeighbourGrowth
 from memwatch.core.text_and_units import without_main_module
 
-READINGS_PER_GAUGE = 256  # Readings that are kept of a gauge; of more, every other one is dropped. A bound on memory.
-MIN_DISTINCT_VALUES = 4  # Different values of a gauge that a regression needs (chosen).
-MIN_R_SQUARED = 0.9  # A gauge explains the growth of memory from this R² on (chosen).
 MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
 MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
 IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
 
 _BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-
-
-class GaugeRegression:
-    """Regresses main memory on each gauge of the log."""
-
-    def __init__(self) -> None:
-        self._readings: dict[str, list[tuple[float, int]]] = {}
-
-    def add_reading(self, gauge: Gauge, used_bytes: int) -> None:
-        """Add the value of a gauge with the next reading of main memory."""
-        readings = self._readings.setdefault(gauge.name, [])
-        if readings and readings[-1][0] == gauge.value:
-            return
-        readings.append((gauge.value, used_bytes))
-        if len(readings) > READINGS_PER_GAUGE:
-            del readings[::2]
-
-    def explain(self, gauges: Iterable[Gauge], headroom_bytes: int | None) -> list[GrowthDriver]:
-        """Return the gauges that explain the growth of memory, the highest R² first."""
-        found = []
-        for gauge in gauges:
-            slope, r2 = _regression(self._readings.get(gauge.name, ()))
-            if slope > 0.0 and r2 >= MIN_R_SQUARED:
-                found.append(_driver(gauge, slope, r2, slope * gauge.value, headroom_bytes))
-        return sorted(found, key=lambda driver: -driver.r2)
 
 
 def _driver(
@@ -57,15 +28,6 @@ def _driver(
     full = None if ahead is None else int(level_bytes + bytes_per_unit * ahead)
     limit = None if headroom_bytes is None else level.value + max(0, headroom_bytes) / bytes_per_unit
     return GrowthDriver(level.name, level.value, level.capacity, bytes_per_unit, r2, path, full, limit)
-
-
-def _regression(readings: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Return bytes per unit and R²; zeros for too few different values."""
-    if len({value for value, _ in readings}) < MIN_DISTINCT_VALUES:
-        return 0.0, 0.0
-    levels, sizes = zip(*readings, strict=True)
-    line, total = straight_line(levels, sizes), variance(sizes) * (len(sizes) - 1)
-    return (line.slope, 1.0 - sum(off**2 for off in line.residuals) / total) if total > 0.0 else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

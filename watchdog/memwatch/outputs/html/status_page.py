@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import signal_handling_text
+from memwatch.core.engine.status_sentence import driver_text, signal_handling_text
 from memwatch.core.events import Notice
 from memwatch.core.measurements import Usage
 from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
@@ -94,6 +94,8 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
         f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"
         f" peak {format_bytes(view.peak_bytes)}"
     )
+    for driver in view.drivers:
+        yield html.paragraph(driver_text(driver))
     if view.timeline and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
         yield html.chart_svg(live_memory_panel(view, snapshot))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
+from memwatch.core.engine.status_sentence import driver_text
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.text import examination_text
@@ -92,6 +93,8 @@ def _growth(view: ResourceView, unit: str) -> Iterator[str]:
         f"{view.usage.resource}: {format_verdict(view, unit)}; from {format_bytes(baseline)} to {format_bytes(used)}"
         f" ({format_bytes(used - baseline, signed=True)}), peak {format_bytes(view.peak_bytes)}{bound}"
     )
+    for driver in view.drivers:
+        yield f"{'':{len(view.usage.resource)}}  {driver_text(driver)}"
     if totals := phase_totals(view.generations):
         largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:8]
         parts = ", ".join(f"{printable(phase, 30)} {format_bytes(total, signed=True)}" for phase, total in largest)
