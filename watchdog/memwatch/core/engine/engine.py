@@ -245,7 +245,7 @@ class Engine:
         self._emit(notices.checkpoint(t, event, took))
         if event.before_signal or self._monitor.state in (WatchState.WATCHING, WatchState.WARNED):
             self._own_saves += 1
-            self._count_save(complete_t, earlier)
+            self._count_save(t, earlier)
         if event.before_signal:
             return
         since_signal = self._monitor.checkpoint_completed(t, is_whole=took is not None)
