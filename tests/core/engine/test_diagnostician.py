@@ -23,7 +23,7 @@ from memwatch.core.events import (
     PhaseSeen,
 )
 from memwatch.core.examination import AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
-from memwatch.core.leaks.examination_schedule import CREDIT_SECONDS, LATE_SECONDS, DiagnosisPolicy
+from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict
 from support.examinations import examined
@@ -57,7 +57,8 @@ class Watched:
             elif isinstance(one, Diagnose):
                 self.asked.append(one)
                 if not self.hangs:
-                    self.feed(Diagnosed(self.t, one, replace(self.answer, cpu_seconds=self.cpu)))
+                    found = replace(self.answer, names=self.answer.census, cpu_seconds=self.cpu)
+                    self.feed(Diagnosed(self.t, one, found if one.whole else replace(found, census=None)))
         return actions
 
     def look(self, seconds: float = 1.0) -> None:

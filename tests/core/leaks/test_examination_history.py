@@ -95,7 +95,7 @@ def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_re
     """Memory is compared as generations begin, however late an examination was asked for."""
     evidence = ExaminationHistory(0.0)
     for asked, read, used in ((1, 1, 100), (1, 2, 140), (3, 3, 170)):
-        evidence.begin_generation(100.0 * read, read, read * 100 * MB)
+        evidence.begin_generation(100.0 * read, read)
         late = examined(asked, used=used * MB, containers={"__main__.T.kept": read * 40 * MB})
         evidence.add(replace(late, found=replace(late.found, after_seconds=100.0 * (read - asked) + 10.0)))
     assert [one.position for one in evidence.records] == [1, 2, 3]

@@ -173,6 +173,8 @@ def finding_headline(one: Finding, unit: str) -> str:
     """`LEAK FOUND in evaluate: +1.0 GB/generation since generation 3`"""
     where = f" in {one.phase}" if one.phase else ""
     growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
+    if not one.is_leak:
+        return f"{_prefix(one.resource)}BUFFER FILLS{where}: {growth}/{unit}; {one.evidence[0]}"
     return f"{_prefix(one.resource)}LEAK FOUND{where}: {growth}/{unit} since {since}"
 
 
