@@ -85,7 +85,7 @@ def _answer(request: ExaminationRequest) -> Examination:
     asked = request.asked
     room = min(asked.memory_bytes, int(ROOM_SHARE * free_bytes()))
     if room < MIN_ROOM_BYTES:
-        reason = f"{format_bytes(room)} of memory may be used here: {format_bytes(MIN_ROOM_BYTES)} are needed"
+        reason = f"{format_bytes(room)} of memory may be used (diagnosis.memory, a quarter of what is free here)"
         return Examination(census_reason=reason, names_reason=reason, profile_reason=reason)
     _limit_memory(room)
     if asked.cpu_share and not asked.record_seconds:

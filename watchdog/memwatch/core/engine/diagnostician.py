@@ -152,7 +152,7 @@ class Diagnostician:
 
     def _examined(self, t: float, event: Diagnosed) -> None:
         self._phase_changed = True
-        found, unit = event.found, self._ledger.unit
+        unit = self._ledger.unit
         has_names = self._names.add(event, of_names=True)
         has_heap = event.asked.whole and self._heaps.add(event)
         if has_names or has_heap:
@@ -174,6 +174,9 @@ class Diagnostician:
             gauges=self._gauges,
         )
         causes = find_causes(self._heaps, self._names, context)
+        self.schedule.needs_within = (
+            not causes.explained and bool(self._heaps.records) and not self._heaps.has_seen_within
+        )
         findings, counted, self._explained, history = causes.findings, causes.drivers, causes.explained, causes.history
         containers, types = history.growing_attributes(), history.types_growing_in_count()
         for one in findings:

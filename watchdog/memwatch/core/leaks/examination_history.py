@@ -20,7 +20,7 @@ MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen) ...
 CLEARLY = 0.6  # ... and the same share relative to the next best phase (chosen).
-AT_START = 0.1  # An examination within this share of a generation counts for its start (chosen).
+AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
 

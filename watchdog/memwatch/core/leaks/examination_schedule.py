@@ -23,18 +23,20 @@ PHASE_SHARE, RECORD_SHARE = 0.5, 0.6  # of a window's CPU that may be spent befo
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
 MAX_RECORD_SHARE = 0.3  # of a window's CPU that a recording may take (chosen)
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
-CROWDED_SHARE = 0.7  # From this share spent on, examinations keep a distance that the budget can bear (chosen).
+CROWDED_SHARE = 0.5  # From this share of a window's CPU on, what is left is spread over the window (chosen).
 NAMES_CPU_SECONDS = 0.3  # of a look at names, before one was made: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 15e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 15).
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
 CHEAP_SHARE = 0.25  # of a window's CPU: a heap that costs no more is read whole without a further reason (chosen).
 FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
+MAX_OVERRUN = 3.0  # An examination may take so many times the expected CPU at once (measured: holders double it).
 LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
 RETRY_SECONDS = (2.0, 60.0)  # Pause after an examination that failed, twice as long each time, at most (chosen).
 KILL_SECONDS = 180.0  # After this an examination is ended: it has the lowest priority, and may wait long (chosen).
 KILL_FACTOR = 1.5  # A throttled one may take so many times longer than expected (chosen).
 RISE_BYTES = 1 << 20  # A rise from one sample to the next that starts a recording (chosen).
 RECORD_SECONDS = (20.0, 60.0)  # A recording lasts a generation, but at least and at most this long (chosen).
+RECORD_RETRY_SECONDS = 10.0  # Pause after one that the budget did not permit (chosen).
 RECORD_PAUSE_SHARE = 0.25  # Pause after a recording, as a share of the time since the watch began (chosen).
 GROWING_TYPES, GROWING_PATHS = 4, 12  # Growing types whose holders, and attributes whose sizes, are asked for (chosen).
 
@@ -102,8 +104,9 @@ class CpuWindow:
                 total += cpu if lasted <= WINDOW_SECONDS else cpu * (ended - begin) / lasted
         return total
 
-    def left(self, t: float) -> float:
-        return max(0.0, self.seconds - self.spent(t))
+    def seconds_to_forget(self, t: float) -> float:
+        """Return how long it takes until the earliest that was spent counts no more."""
+        return max(0.0, self._spent[0][1] + WINDOW_SECONDS - t) if self._spent else 0.0
 
 
 class ExaminationSchedule:
@@ -116,6 +119,7 @@ class ExaminationSchedule:
         self._objects: int | None = None  # tracked, at the latest look
         self._latest_t = -math.inf  # when the latest examination began
         self._retry_t, self._failures = math.inf, 0
+        self.needs_within = False  # growth that names do not explain was never seen within a generation
         self.refusal = ""  # why the whole heap is not read
         self._wanted = ""  # the reason for an examination after the next sample; empty: none is wanted
         self._asked: Diagnose | None = None  # the examination under way
@@ -123,7 +127,7 @@ class ExaminationSchedule:
         self._took_seconds = 0.0  # the latest examination, by the clock
         self._has_phases = False
         self._middle_t = math.inf  # of a generation without phases
-        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_INTERVAL_SECONDS
+        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + WINDOW_SECONDS
         self._before: int | None = None  # main memory at the sample before, while a rise is waited for
         self.cpu_seconds = 0.0  # spent so far
 
@@ -132,7 +136,7 @@ class ExaminationSchedule:
         step = self._ledger.generation_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
         self._middle_t = math.inf if step is None else t + 0.5 * step
         if self._boundaries == FIRST_RECORDED:
-            self._next_record_t = 0.0
+            self._next_record_t = t if self._next_record_t <= self._began_t + WINDOW_SECONDS else self._next_record_t
         every = self._policy.every_generations
         due = (self._boundaries - 1) % every == 0 if every else self._boundaries >= self._next_boundary
         if due:
@@ -142,7 +146,7 @@ class ExaminationSchedule:
     def phase_changed(self) -> None:
         """A phase begins or ends."""
         self._has_phases, self._middle_t = True, math.inf
-        if 0 < self._boundaries <= PHASED:
+        if 0 < self._boundaries <= PHASED or self.needs_within:
             self._wanted = self._wanted or "phase"
 
     def request_examination(self, reason: str) -> None:
@@ -245,14 +249,14 @@ class ExaminationSchedule:
         """Return whether to read the whole heap, the CPU seconds that may be spent at once, and when to end it."""
         window, spent = self._window, self._window.spent(t)
         left = window.seconds - spent
-        if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds:
+        if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
             return None
         whole_cpu = self._whole_cpu_seconds(reading.used_bytes)
         is_cheap = self._objects is not None and whole_cpu <= CHEAP_SHARE * window.seconds
         if is_cheap or needs_whole or reason == "request":
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
                 fits = whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason)
-                return (True, min(left, 2.0 * whole_cpu), KILL_SECONDS) if fits else None
+                return (True, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
             if needs_whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
                 if seconds <= left_seconds:
@@ -264,12 +268,14 @@ class ExaminationSchedule:
                 )
         if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
             return None
-        return False, min(left, 2.0 * self._names_cpu), KILL_SECONDS
+        return False, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
 
     def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
-        """Whether enough of the budget is left, or the one before is long enough ago, to go on like this."""
-        is_calm = spent + cpu_seconds <= CROWDED_SHARE * self._window.seconds
-        return is_calm or reason in ("warn", "request") or t - self._latest_t >= cpu_seconds / self._policy.cpu_share
+        """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
+        window = self._window
+        if spent + cpu_seconds <= CROWDED_SHARE * window.seconds or reason in ("warn", "request"):
+            return True
+        return (t - self._latest_t) * (window.seconds - spent) >= cpu_seconds * window.seconds_to_forget(t)
 
     def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
         """Return how long an examination takes that may use so much at once, and then its share of a core."""
@@ -296,13 +302,14 @@ class ExaminationSchedule:
         before, self._before = self._before, reading.used_bytes
         if before is None or reading.used_bytes - before < RISE_BYTES:
             return None
-        least, most = RECORD_SECONDS
-        seconds = min(most, max(least, 1.1 * (self._ledger.generation_seconds(t) or 0.0)))
-        self._next_record_t, self._before = t + seconds + RECORD_PAUSE_SHARE * (t - self._began_t), None
         window, spent = self._window, self._window.spent(t)
         cpu_seconds = min(MAX_RECORD_SHARE * window.seconds, RECORD_SHARE * window.seconds - spent)
         if cpu_seconds < MIN_RECORD_SECONDS:
+            self._next_record_t, self._before = t + RECORD_RETRY_SECONDS, None
             return None
+        least, most = RECORD_SECONDS
+        seconds = min(most, max(least, 1.1 * (self._ledger.generation_seconds(t) or 0.0)))
+        self._next_record_t, self._before = t + seconds + RECORD_PAUSE_SHARE * (t - self._began_t), None
         index, phase, room = self._ledger.index, self._ledger.phase, self._policy.memory_bytes
         asked = Diagnose(
             t, "rise", index, phase, reading.used_bytes, room, record_seconds=seconds, cpu_seconds=round(cpu_seconds, 3)

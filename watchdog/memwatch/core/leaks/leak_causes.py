@@ -466,7 +466,9 @@ def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memo
     fact = f"Python's objects take {_size(first, latest)}"
     for freed in history.freed_within_generation:
         grown = memory.per_unit * (freed.units or history.stride)
-        if freed.since >= memory.since and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * grown):
+        if freed.since + freed.units >= memory.since and freed.kept_bytes >= max(
+            EXPLAINS * freed.bytes, NEARLY * grown
+        ):
             kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
             return FRAGMENTS.finding(memory, context.phase, fact, kept)
     return NATIVE.finding(memory, context.phase, fact)

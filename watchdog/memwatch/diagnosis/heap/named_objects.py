@@ -285,6 +285,9 @@ class NamedObjects:
         if shape == "tensor":
             return size + self._tensors.add(obj), [], 0
         if shape == "ndarray":
+            data = obj.word(NDARRAY_DATA_AT)
+            if size >= LARGE_BYTES and not self._memory.writable.within(data + size - 1 - fixed, data + size - fixed):
+                raise ValueError("no array: its memory is not mapped")  # It was freed while it was read.
             base = obj.word(NDARRAY_BASE_AT)
             objects = [("[i]", one) for one in references[1:] if one != base]
             return size, [(".base", base)] if base else objects, len(objects)
