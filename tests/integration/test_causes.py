@@ -55,7 +55,7 @@ def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: fl
 
 def test_arrays_that_come_and_go_are_no_leak(tmp_path: Path) -> None:
     with watched("batches", tmp_path) as watch:
-        until(lambda: any(one["gen"] == 5 for one in watch.named("marker")))
+        until(lambda: any(one["gen"] == 9 for one in watch.named("marker")))
         assert examinations(tmp_path) >= 4 and watch.named("finding") == []
 
 

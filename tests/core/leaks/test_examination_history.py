@@ -92,14 +92,17 @@ def test_only_examinations_at_like_moments_are_compared():
 
 
 def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_read_the_heap():
-    """Memory is compared as generations begin, however late an examination was asked for."""
+    """Memory is that of the moment at which the heap was read, however late an examination was asked for."""
     evidence = ExaminationHistory(0.0)
     for asked, read, used in ((1, 1, 100), (1, 2, 140), (3, 3, 170)):
-        evidence.begin_generation(100.0 * read, read, read * 100 * MB)
+        evidence.begin_generation(100.0 * read, read)
+        evidence.add_phase_reading(100.0 * read, "train", (read * 100 - 10) * MB)
+        evidence.add_phase_reading(100.0 * read + 20.0, "train", (read * 100 + 10) * MB)
         late = examined(asked, used=used * MB, containers={"__main__.T.kept": read * 40 * MB})
         evidence.add(replace(late, found=replace(late.found, after_seconds=100.0 * (read - asked) + 10.0)))
     assert [one.position for one in evidence.records] == [1, 2, 3]
-    assert evidence.memory_growth().per_unit == 100 * MB and evidence.growing_attributes()[0].per_unit == 40 * MB
+    assert [one.used_bytes for one in evidence.records][1:] == [200 * MB, 240 * MB]
+    assert evidence.growing_attributes()[0].per_unit == 40 * MB
 
 
 def test_without_generations_the_unit_is_an_hour():

@@ -29,7 +29,8 @@ def after(
     evidence = ExaminationHistory(0.0)
     for generation, one in enumerate(shown, 1):
         evidence.add(examined(generation, **one))
-    return find_causes(evidence, situation)
+    causes = find_causes(evidence, ExaminationHistory(0.0), situation)
+    return causes.findings, causes.drivers
 
 
 def kept(
@@ -267,7 +268,7 @@ def test_memory_that_objects_left_is_kept_by_the_allocator_when_it_does_not_fall
         evidence.add(examined(n, t=t, used=used, sizes={"bytes": 5 * MB}))
         sizes = {"bytes": (5 + objects) * MB}
         evidence.add(examined(n, t=t + 50, reason="phase", used=used + above * MB, sizes=sizes))
-    assert find_causes(evidence, SITUATION)[0][0].cause == cause
+    assert find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings[0].cause == cause
 
 
 def test_what_memory_kept_over_several_generations_is_no_fragmentation():
@@ -276,9 +277,9 @@ def test_what_memory_kept_over_several_generations_is_no_fragmentation():
     for n, reason, batches in ((1, "generation", 0), (2, "generation", 0), (3, "phase", 60), (6, "generation", 0)):
         used = (100 + 20 * n + batches) * MB
         evidence.add(examined(n, reason=reason, used=used, sizes={"bytes": (5 + batches) * MB}))
-    assert find_causes(evidence, SITUATION)[0] == []
+    assert find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings == []
     evidence.add(examined(7, used=240 * MB, sizes={"bytes": 5 * MB}))
-    assert find_causes(evidence, SITUATION)[0][0].cause == "native_leak"
+    assert find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings[0].cause == "native_leak"
 
 
 def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
@@ -395,7 +396,7 @@ def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_wh
         )
         census = replace(one.found.census, tensors_with_graph=40 * n)
         evidence.add(replace(one, found=replace(one.found, census=census)))
-    (found,) = find_causes(evidence, SITUATION)[0]
+    (found,) = find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings
     assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", held)
     assert (found.count_before, found.count_after) == (40, 120) and "loss.item()" in found.remedy
 

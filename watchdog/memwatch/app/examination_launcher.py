@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
 from memwatch.system.python_workers import Task
 
-# After these times the process is killed. An examination has the lowest priority and may wait long for a core.
-EXAMINATION_SECONDS, SNAPSHOT_SECONDS = 180.0, 300.0
+SNAPSHOT_SECONDS = 300.0  # After this time the process is killed (chosen).
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 _SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
 
@@ -44,7 +43,7 @@ class ExaminationLauncher:
         recorded_t = asked.t + asked.record_seconds
         self._running[is_recording] = (
             asked,
-            Task(self._code, request, Examination, name="the examination", seconds=EXAMINATION_SECONDS, now=recorded_t),
+            Task(self._code, request, Examination, name="the examination", seconds=asked.kill_seconds, now=recorded_t),
         )
 
     def poll(self, now: float) -> Sequence[Event]:
@@ -53,8 +52,8 @@ class ExaminationLauncher:
             found = task.poll(now)
             if found is not None:
                 del self._running[is_recording]
-                found = Examination(census_reason=found) if isinstance(found, str) else found
-                ended.append(Diagnosed(now, asked, found))
+                found = Examination(census_reason=found, names_reason=found) if isinstance(found, str) else found
+                ended.append(Diagnosed(now, asked, replace(found, cpu_seconds=round(task.cpu_seconds, 3))))
         return ended
 
     def close(self) -> None:

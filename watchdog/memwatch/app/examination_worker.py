@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import math
+import os
 import resource
+import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Examination, TypeCount
+from memwatch.core.text_and_units import format_bytes
 from memwatch.diagnosis.heap.attributes import parse_attribute_path
+from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
+from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident
+from memwatch.sources.procfs import HostReader
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system.python_workers import serve_task
 
 DEFAULT_TRACED_TYPES = 5  # most frequent types whose holders are reported, besides those that are named
+WINDOW_SECONDS = 60.0  # of the budget of CPU time, as the engine's schedule has it
+TICK_SECONDS = 0.02  # CPU time between two checks of that budget (chosen)
+ROOM_SHARE = 0.25  # Share of the free memory here that an examination may take (chosen).
+MIN_ROOM_BYTES = 32 << 20  # With less no examination is made: a look at names takes 10 MiB (measured).
+MAX_ROOM_BYTES = 1 << 30  # that is assumed free where neither host nor cgroup can be read
+TOO_LARGE = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
+ENDED = "the trainer ended meanwhile, or its process executes another program now"
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, for a recording
 MAX_STACKS = 200  # reported from a recording
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and has fewer is not reported
@@ -34,9 +48,13 @@ def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Ex
     began, found = time.process_time(), Examination(threads_reason="not asked for")
     try:
         with ExitStack() as stack:
-            found = replace(found, census=take_census(pid, options, resident=_resident_reader(pid, stack)))
+            census = take_census(pid, options, resident=_resident_reader(pid, stack))
+            is_cut = not census.complete and census.seconds < options.cpu_seconds
+            found = replace(found, census=census, census_reason=TOO_LARGE if is_cut else "")
     except SourceError as error:
         found = replace(found, census_reason=str(error))
+    except (MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
+        found = replace(found, census_reason=TOO_LARGE)
     try:  # next, since the census has just read the sizes of attributes
         found = replace(found, kinds=read_memory_kinds(pid))
     except SourceError as error:
@@ -64,16 +82,71 @@ def serve() -> None:
 
 
 def _answer(request: ExaminationRequest) -> Examination:
-    _limit_memory(request.asked.memory_bytes)
+    asked = request.asked
+    room = min(asked.memory_bytes, int(ROOM_SHARE * free_bytes()))
+    if room < MIN_ROOM_BYTES:
+        reason = f"{format_bytes(room)} of memory may be used (diagnosis.memory, a quarter of what is free here)"
+        return Examination(census_reason=reason, names_reason=reason, profile_reason=reason)
+    _limit_memory(room)
+    if asked.cpu_share and not asked.record_seconds:
+        throttle(asked.cpu_seconds, asked.cpu_share)
     try:
-        found = _record_growth(request) if request.asked.record_seconds else _examine_heap(request)
+        found = _record_growth(request) if asked.record_seconds else _examine_heap(request)
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
     return replace(found, cpu_seconds=round(time.process_time(), 3))
 
 
+def throttle(at_once_seconds: float, share: float) -> None:
+    """Pause this process whenever it exceeds its CPU time: so much at once and, after a minute, a share of a core.
+
+    In any minute it then takes no more than what it may take at once, or 60 times the share.
+    """
+    began, spent = time.monotonic(), time.process_time()
+
+    def pause(*_: object) -> None:
+        used = time.process_time() - spent
+        wait = WINDOW_SECONDS + (used - at_once_seconds) / share - (time.monotonic() - began)
+        if used > at_once_seconds and wait > 0.0:
+            time.sleep(wait)
+
+    signal.signal(signal.SIGPROF, pause)
+    signal.setitimer(signal.ITIMER_PROF, TICK_SECONDS, TICK_SECONDS)
+
+
+def free_bytes() -> int:
+    """Return the memory that this process may still take, by the host and by its own cgroup."""
+    free = []
+    with suppress(SourceError):
+        free.append(HostReader().read_memory(0.0).available_bytes)
+    with suppress(SourceError), closing(CgroupReader(os.getpid())) as cgroup:
+        levels = cgroup.read_memory(0.0).levels
+        free += [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
+    return min(free, default=MAX_ROOM_BYTES)
+
+
+def _look_at_names(request: ExaminationRequest) -> Examination:
+    """Read what the program's own names lead to, and the kinds of its memory."""
+    pid, found = request.target.pid, Examination(census_reason="not asked for", threads_reason="not asked for")
+    try:
+        with ExitStack() as stack:
+            began = time.clock_gettime(time.CLOCK_BOOTTIME)
+            names, objects = look_at_names(pid, _resident_reader(pid, stack))
+            read_t = 0.5 * (began + time.clock_gettime(time.CLOCK_BOOTTIME))
+            found = replace(found, names=names, tracked_objects=objects, names_after_seconds=read_t - request.uptime)
+        found = replace(found, kinds=read_memory_kinds(pid))
+    except (MemoryError, SystemError):
+        found = replace(found, names_reason=TOO_LARGE)
+    except SourceError as error:
+        found = replace(found, names_reason=str(error), kinds_reason=str(error))
+    return found
+
+
 def _examine_heap(request: ExaminationRequest) -> Examination:
     pid, paths = request.target.pid, []
+    if not request.asked.whole:
+        found = _look_at_names(request)
+        return found if is_same_process(request.target) else Examination(names_reason=ENDED, census_reason=ENDED)
     for path in request.asked.paths:
         with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
             paths.append(parse_attribute_path(path))
@@ -89,11 +162,19 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         with suppress(SourceError):  # its memory may not be read
             program = RemoteMemory(pid)
             stack.callback(program.close)
-        found = with_memory_fallback(lambda options: examine_process(pid, options, stacks=False), options)
+        names = _look_at_names(request)
+        found = examine_process(pid, options, stacks=False)
         is_there = program is None or program.is_there()
     after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
     if not is_same_process(request.target) or not is_there:  # a process loses its memory before it ends
-        return Examination(census_reason="the trainer ended meanwhile, or its process executes another program now")
+        return Examination(census_reason=ENDED, names_reason=ENDED)
+    found = replace(
+        found,
+        names=names.names,
+        names_reason=names.names_reason,
+        names_after_seconds=names.names_after_seconds,
+        tracked_objects=names.tracked_objects,
+    )
     if found.census is not None:
         types = tuple(filter(_is_worth_reporting, found.census.types))
         found = replace(found, census=replace(found.census, types=types))
@@ -103,24 +184,13 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
 def _record_growth(request: ExaminationRequest) -> Examination:
     if not is_same_process(request.target):
         return Examination(profile_reason="the trainer has ended")
-    seconds = request.asked.record_seconds
+    seconds, spent = request.asked.record_seconds, time.process_time()
+    cpu_seconds = min(MAX_RECORDING_CPU_SHARE * seconds, (request.asked.cpu_seconds or math.inf) - spent)
     try:
-        found = record_profile(request.target.pid, seconds, MAX_RECORDING_CPU_SHARE * seconds)
+        found = record_profile(request.target.pid, seconds, cpu_seconds)
     except SourceError as error:
         return Examination(profile_reason=str(error))
     return Examination(profile=replace(found, credits=found.credits[:MAX_STACKS]))
-
-
-def with_memory_fallback(examine: Callable[[CensusOptions], Examination], options: CensusOptions) -> Examination:
-    """Examine with these options; when memory does not suffice, only count objects, or return the reason alone."""
-    try:
-        return examine(options)
-    except (MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
-        reason = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
-    try:
-        return replace(examine(CensusOptions(cpu_seconds=options.cpu_seconds)), census_reason=reason)
-    except (MemoryError, SystemError):
-        return Examination(census_reason=reason)
 
 
 def _is_worth_reporting(found: TypeCount) -> bool:

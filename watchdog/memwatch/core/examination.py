@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # begins a path that starts at no attribute
 LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "local variable of main: kept[i]"
+ALLOCATED_BUFFER_FILLS = "allocated_buffer_fills"  # a cause of growth that ends by itself
 NDARRAY = "numpy.ndarray"
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 ARRAY_TYPES = (NDARRAY, *TENSORS)
@@ -155,7 +156,11 @@ class Examination:
     threads_reason: str = ""
     profile_reason: str = ""
     cpu_seconds: float = 0.0  # that it took
-    after_seconds: float = 0.0  # from the request to the reading of the heap
+    after_seconds: float = 0.0  # from the request to the reading of the heap's sizes
+    names: Census | None = None  # estimates of what the program's own names lead to
+    names_reason: str = ""
+    names_after_seconds: float = 0.0  # from the request to the reading of these
+    tracked_objects: int | None = None  # about how many the collector tracks
 
 
 # --- conclusions from several examinations ----------------------------------------------------------------------------
@@ -224,6 +229,11 @@ class Finding:
     remedy: str
     confidence: float  # 0 to 1
     evidence: tuple[str, ...] = ()
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether the growth goes on: arrays that fill, and will fit, end it by themselves."""
+        return self.cause != ALLOCATED_BUFFER_FILLS
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class ExpectationCheck:
 
     text: str
     check_generations: Callable[[str, Sequence[GenerationRow]], Outcome | None] = lambda _, __: None
-    check_type_counts: Callable[[Mapping[str, int]], Outcome | None] = lambda _: None
+    check_type_counts: Callable[[Mapping[str, int]], Outcome | None] | None = None
 
 
 def parse_expectation(text: str) -> ExpectationCheck:
@@ -81,7 +81,12 @@ class Expectations:
 
     def update_type_counts(self, counts: Mapping[str, int]) -> list[Expectation]:
         """Check after an examination; return the expectations that have become broken."""
-        return self._update(lambda check: check.check_type_counts(counts))
+        return self._update(lambda check: check.check_type_counts(counts) if check.check_type_counts else None)
+
+    @property
+    def count_types(self) -> bool:
+        """Whether one of them is of the number of objects of a type."""
+        return any(check.check_type_counts is not None for check in self._checks)
 
     def _update(self, run: Callable[[ExpectationCheck], Outcome | None]) -> list[Expectation]:
         broken = []

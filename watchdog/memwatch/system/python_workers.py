@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -59,6 +60,7 @@ class Task(Generic[_T]):
         self._answer_type, self._name, self._seconds, self._start_t = answer_type, name, seconds, now
         self._process: subprocess.Popen[bytes] | None = None
         self._start_error = ""
+        self.cpu_seconds = 0.0  # that the process took, with its own children; known when it has ended
         try:
             with _memory_file("request") as stdin:
                 stdin.write(json_and_yaml.to_json(request))
@@ -76,7 +78,7 @@ class Task(Generic[_T]):
         """Return the answer, or the reason why there is none, once; None while the process may still answer."""
         if self._process is None:
             return self._start_error
-        status = self._process.poll()
+        status = self._reap(0.0)
         if status is None and now - self._start_t < self._seconds:
             return None
         self._answer.seek(0)
@@ -92,8 +94,17 @@ class Task(Generic[_T]):
         """End the process if it still runs, and release what it holds."""
         if self._process is not None:
             self._process.kill()
-            _has_exited(self._process, _REAP_SECONDS)
+            self._reap(_REAP_SECONDS)
             self._answer.close()
+
+    def _reap(self, wait_seconds: float) -> int | None:
+        """Return the exit status, None while the process runs, and learn what CPU time it took as it ends."""
+        if self._process is None or self._process.returncode is not None:
+            return None if self._process is None else self._process.returncode
+        before = _children_cpu_seconds()
+        if _has_exited(self._process, wait_seconds):
+            self.cpu_seconds = _children_cpu_seconds() - before
+        return self._process.returncode
 
 
 def serve_task(request_type: type[_R], answer: Callable[[_R], object]) -> None:
@@ -236,6 +247,12 @@ def _has_exited(process: subprocess.Popen[bytes], wait_seconds: float = 0.0) -> 
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+def _children_cpu_seconds() -> float:
+    """Return the CPU time of all children that have ended and were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _memory_file(name: str) -> IO[bytes]:

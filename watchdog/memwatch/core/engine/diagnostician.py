@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnosed
-from memwatch.core.examination import AllocationProfile, Diagnosis, Finding, StackGrowth
+from memwatch.core.examination import AllocationProfile, Diagnosis, Examination, Finding, StackGrowth
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
-from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks
+from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
 from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge, NeighbourGrowth
@@ -32,15 +32,22 @@ class Diagnostician:
         ledger: GenerationLedger,
         gauges: Mapping[str, Gauge],
         act: Callable[[Action], None],
+        seconds_left: Callable[[float], float] = lambda _: math.inf,
+        counts_types: bool = False,
     ) -> None:
+        """`seconds_left` until memory is expected to reach its limit; `counts_types`: the user expects some counts."""
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
         self.neighbour_growth: Callable[[], NeighbourGrowth | None] = lambda: None  # of main memory
+        self._seconds_left, self._counts_types = seconds_left, counts_types
         self.heap_gauges: dict[str, Gauge] = {}  # containers in the trainer's heap that fill up to a capacity
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
-        self._history = ExaminationHistory(t, self._policy.track)
+        self._heaps = ExaminationHistory(t, self._policy.track)
+        self._names = ExaminationHistory(t)  # looks at what the program's own names lead to
+        self._explained = True  # memory does not grow, or names explain its growth
+        self._refusal = ""  # why the whole heap is not read, as it was reported
         self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
         self._credits: tuple[StackGrowth, ...] = ()
         self._reported: set[tuple[str, str]] = set()  # findings, by cause and name
@@ -89,17 +96,29 @@ class Diagnostician:
             return
         self._reading = reading
         if self._generation_began and self._ledger.index is not None:
-            self._history.begin_generation(t, self._ledger.index, reading.used_bytes)
+            for history in (self._heaps, self._names):
+                history.begin_generation(t, self._ledger.index)
         self._generation_began = False
         if self._phase_changed or self.schedule.is_examining:
             self._phase_changed = False
-            self._history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
+            for history in (self._heaps, self._names):
+                history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
         for asked in (
-            self.schedule.start_examination_if_due(t, reading, self.diagnosis),
+            self.schedule.start_examination_if_due(
+                t, reading, self.diagnosis, self._needs_whole, self._seconds_left(t)
+            ),
             self.schedule.start_recording_if_due(t, reading),
         ):
             if asked is not None:
                 self._act(asked)
+        if self.schedule.refusal and not self._refusal:  # told once
+            self._refusal = self.schedule.refusal
+            self._act(notices.no_whole_scan(t, self._refusal))
+
+    @property
+    def _needs_whole(self) -> bool:
+        """Whether the whole heap has to be read: for what the user asks, or as names do not explain the growth."""
+        return self._counts_types or bool(self._policy.track) or not self._explained
 
     # --- results ---
 
@@ -111,7 +130,8 @@ class Diagnostician:
 
     def examination_ended(self, t: float, event: Diagnosed) -> None:
         """An examination or a recording has ended."""
-        self.schedule.examination_ended(t, event.asked, event.found.cpu_seconds)
+        fills = any(True for _ in unfilled(event.found.names)) and not self._names.records
+        self.schedule.examination_ended(t, event, fills)
         if event.asked.record_seconds:
             self._recorded(event.found.profile)
         else:
@@ -119,12 +139,17 @@ class Diagnostician:
 
     def _examined(self, t: float, event: Diagnosed) -> None:
         self._phase_changed = True
-        history, unit = self._history, self._ledger.unit
-        if history.add(event):
-            latest, before = history.records[-1], history.records[-2] if len(history.records) > 1 else None
-            self.heap_gauges.update((level.name, level) for level in fill_gauges(latest))
-            self._failure = None
+        unit = self._ledger.unit
+        has_names = self._names.add(event, of_names=True)
+        has_heap = event.asked.whole and self._heaps.add(event)
+        if has_names or has_heap:
+            shown = self._heaps if has_heap else self._names
+            latest, before = shown.records[-1], shown.records[-2] if len(shown.records) > 1 else None
+            measured = self._names.records[-1] if has_names else latest
+            self.heap_gauges.update((level.name, level) for level in fill_gauges(measured))
             self._act(notices.examined(t, unit, event, latest, before))
+        if has_heap or (has_names and not event.asked.whole):
+            self._failure = None
         else:
             self._report_failure(t, event)
         headroom = self._reading.headroom_bytes if self._reading is not None else None
@@ -136,7 +161,11 @@ class Diagnostician:
             gauges=self._gauges,
             neighbours=self.neighbour_growth(),
         )
-        findings, counted = find_causes(history, context)
+        causes = find_causes(self._heaps, self._names, context)
+        self.schedule.needs_within = (
+            not causes.explained and bool(self._heaps.records) and not self._heaps.has_seen_within
+        )
+        findings, counted, self._explained, history = causes.findings, causes.drivers, causes.explained, causes.history
         containers, types = history.growing_attributes(), history.types_growing_in_count()
         for one in findings:
             self._report_once(t, one, context.unit)
@@ -154,8 +183,13 @@ class Diagnostician:
             moments=history.rows(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:MAX_LINES],
-            latest=event.found,
+            latest=event.found if has_heap or self.diagnosis is None else self._latest_heap(event.found),
         )
+
+    def _latest_heap(self, found: Examination) -> Examination:
+        """Return the latest examination of a whole heap, with the names of this one; or this one without any."""
+        known = self.diagnosis.latest if self.diagnosis is not None else found
+        return replace(known, names=found.names) if known.census is not None else found
 
     def _report_failure(self, t: float, event: Diagnosed) -> None:
         """Report a failure once while it lasts, and each failure of an examination that the user requested."""
@@ -164,7 +198,7 @@ class Diagnostician:
             self._act(notices.not_examined(t, event))
 
     def _report_once(self, t: float, one: Finding, unit: str) -> None:
-        key = one.cause, one.growth.name
+        key = one.cause, (one.holder or one.growth.name).partition("[")[0]
         if key not in self._reported:
             self._reported.add(key)
             self._act(notices.finding(t, one, unit))

@@ -58,7 +58,15 @@ class Engine:
         self._checkpoints = CheckpointTracker()
         self._own_saves = 0  # checkpoints of this attempt without a signal by memwatch
         self._gauges: dict[str, Gauge] = {}
-        self._diagnostician = Diagnostician(diagnosis, ledger=self._ledger, gauges=self._gauges, act=self._emit)
+        self._expectations = Expectations(expectations)
+        self._diagnostician = Diagnostician(
+            diagnosis,
+            ledger=self._ledger,
+            gauges=self._gauges,
+            act=self._emit,
+            seconds_left=lambda t: self._monitor.seconds_to_limit,
+            counts_types=self._expectations.count_types,
+        )
         self._monitor = ResourceMonitor(
             policy,
             forecaster,
@@ -68,7 +76,6 @@ class Engine:
             act=self._emit,
         )
         self._diagnostician.neighbour_growth = lambda: self._monitor.neighbour_growth
-        self._expectations = Expectations(expectations)
         self._sources: dict[str, SourceHealth] = {}
         self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -362,6 +363,13 @@ class ResourceMonitor:
     @property
     def is_deciding(self) -> bool:
         return self._decision_maker.is_pending or self._has_episode
+
+    @property
+    def seconds_to_limit(self) -> float:
+        """How soon main memory is expected to reach its limit."""
+        resource = self._resources.get(HOST)
+        forecast = resource.current_outlook.forecast if resource is not None else None
+        return math.inf if forecast is None or forecast.eta_seconds is None else forecast.eta_seconds
 
     @property
     def next_sample_within_seconds(self) -> float:

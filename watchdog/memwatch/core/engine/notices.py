@@ -383,7 +383,7 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
 
 
 def examination_failure(event: events.Diagnosed) -> str:
-    return event.found.census_reason or "it did not reach the end of the heap"
+    return event.found.census_reason or event.found.names_reason or "it did not reach the end of the heap"
 
 
 def not_examined(t: float, event: events.Diagnosed) -> Notice:
@@ -391,6 +391,11 @@ def not_examined(t: float, event: events.Diagnosed) -> Notice:
     gen = words.json_number(asked.generation)
     fields = {"reason": asked.reason, "gen": gen, "phase": asked.phase, "failure": reason}
     return Notice(t, "not_examined", f"not examined: {reason}", fields)
+
+
+def no_whole_scan(t: float, reason: str) -> Notice:
+    """The whole heap is not read, which is told once."""
+    return Notice(t, "not_examined", reason, {"reason": "budget", "gen": None, "phase": None, "failure": reason})
 
 
 def snapshot(t: float, event: events.SnapshotTaken) -> Notice:

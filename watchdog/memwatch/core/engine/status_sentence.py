@@ -210,6 +210,8 @@ def finding_headline(one: Finding, unit: str) -> str:
     word = one.cause.replace("_", " ").upper() if one.cause in BESIDE_CAUSES else "LEAK FOUND"
     where = f" in {one.phase}" if one.phase else ""
     growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
+    if not one.is_leak:
+        return f"{_prefix(one.resource)}BUFFER FILLS{where}: {growth}/{unit}; {one.evidence[0]}"
     return f"{_prefix(one.resource)}{word}{where}: {growth}/{unit} since {since}"
 
 

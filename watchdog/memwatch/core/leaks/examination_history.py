@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen) ...
 CLEARLY = 0.6  # ... and the same share relative to the next best phase (chosen).
+AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
 
@@ -32,7 +34,7 @@ class ExaminationRecord:
     generation: float | None
     phase: str | None  # under way
     position: float  # the generation in which the heap was read; without generations hours since the watch began
-    used_bytes: int | None  # of main memory; where generations are compared, at the start of that generation
+    used_bytes: int | None  # of main memory, when the heap was read
     least_bytes: int  # of main memory during the examination; 0: not known
     most_bytes: int
     counts: Mapping[str, int]  # objects, by type
@@ -79,9 +81,9 @@ class ExaminationHistory:
         """`wanted`: the paths of attributes that the user tracks."""
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
-        # Main memory as a phase and as a generation begins: time, phase or generation, bytes.
+        # Main memory as a phase begins and during examinations: time, phase, bytes; and when a generation begins.
         self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)
-        self._generation_starts: deque[tuple[float, float, int]] = deque(maxlen=READINGS_KEPT)
+        self._generation_starts: deque[tuple[float, float]] = deque(maxlen=READINGS_KEPT)
         self._intervals: deque[ExaminationInterval] = deque(maxlen=INTERVALS_KEPT)
         self._freed: deque[FreedObjects] = deque(maxlen=INTERVALS_KEPT)
 
@@ -89,19 +91,21 @@ class ExaminationHistory:
         """Add main memory as a phase begins ("": none), during an examination, or once after it."""
         self._readings.append((t, phase, used_bytes))
 
-    def begin_generation(self, t: float, generation: float, used_bytes: int) -> None:
-        """Add main memory as a generation begins."""
-        self._generation_starts.append((t, generation, used_bytes))
+    def begin_generation(self, t: float, generation: float) -> None:
+        self._generation_starts.append((t, generation))
 
-    def add(self, event: Diagnosed) -> bool:
-        """Add a record of an examination; False when it cannot be compared.
+    def add(self, event: Diagnosed, of_names: bool = False) -> bool:
+        """Add a record of an examination's census of the heap, or of names; False when it cannot be compared.
 
         An incomplete census, or one without all sizes, is not: a missing figure would look like a fall.
         """
-        census = event.found.census
+        found = event.found
+        census, after_seconds = (
+            (found.names, found.names_after_seconds) if of_names else (found.census, found.after_seconds)
+        )
         if census is None or not census.complete or any(found.bytes is None for found in census.types):
             return False
-        record = self._record(event, census)
+        record = self._record(event, census, event.asked.t + after_seconds)
         if self.records:
             before = self.records[-1]
             self._intervals.append(self._interval(before, record))
@@ -115,13 +119,17 @@ class ExaminationHistory:
             del self.records[FIRST_RECORDS_KEPT]
         return True
 
-    def _record(self, event: Diagnosed, census: Census) -> ExaminationRecord:
+    def _record(self, event: Diagnosed, census: Census, read_t: float) -> ExaminationRecord:
         asked = event.asked
         sized = [attribute for attribute in (*census.tracked, *census.containers) if attribute.bytes is not None]
         used = [used for t, _, used in self._readings if t >= asked.t]
         used += [asked.used_bytes] if asked.used_bytes is not None else []
-        read_t = asked.t + event.found.after_seconds
-        position, start_bytes = self._position(asked, read_t)
+        filled: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for large in census.large:
+            if large.resident_bytes is not None and large.path:
+                filled[large.path] += large.resident_bytes
+                sizes[large.path] += large.bytes
         path_counts: Counter[tuple[str, str]] = Counter()
         for holder in census.holders:
             path_counts[holder.type, holder.path] += holder.count
@@ -130,8 +138,8 @@ class ExaminationHistory:
             reason=asked.reason,
             generation=asked.generation,
             phase=asked.phase,
-            position=position,
-            used_bytes=start_bytes if asked.reason in COMPARABLE_REASONS else asked.used_bytes,
+            position=self._position(asked, read_t),
+            used_bytes=self._used_at(asked, read_t),
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
             counts={found.type: found.count for found in census.types},
@@ -142,7 +150,7 @@ class ExaminationHistory:
             },
             tracked={found.path: found.full or found.path for found in census.tracked},
             path_counts=path_counts,
-            filled={a.path: (a.resident_bytes, a.bytes) for a in census.large if a.resident_bytes is not None},
+            filled={path: (there, sizes[path]) for path, there in filled.items()},
             kinds={kind.kind: kind.resident_bytes for kind in event.found.kinds or ()},
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
@@ -150,12 +158,30 @@ class ExaminationHistory:
             cow_bytes=asked.cow_bytes,
         )
 
-    def _position(self, asked: Diagnose, read_t: float) -> tuple[float, int | None]:
-        """Return the position at which the heap was read, and main memory at its start."""
+    def _position(self, asked: Diagnose, read_t: float) -> float:
+        """Return the position at which the heap was read, with the part of the generation that was over."""
         if asked.generation is None:
-            return (asked.t - self._began_t) / HOUR, asked.used_bytes
-        earlier = ((generation, used) for t, generation, used in reversed(self._generation_starts) if t <= read_t)
-        return next(earlier, (asked.generation, asked.used_bytes))
+            return (read_t - self._began_t) / HOUR
+        starts = [start for start in self._generation_starts if start[0] <= read_t]
+        if not starts:
+            return asked.generation
+        (t, generation), (before_t, before) = starts[-1], starts[-2] if len(starts) > 1 else starts[-1]
+        if asked.reason not in COMPARABLE_REASONS or t <= before_t or generation <= before:
+            return generation
+        over = min(0.99, (read_t - t) / (t - before_t))
+        return generation if over < AT_START else round(generation + over * (generation - before), 2)
+
+    def _used_at(self, asked: Diagnose, read_t: float) -> int | None:
+        """Return main memory when the heap was read: between two samples, on the line through them."""
+        known = sorted((t, used) for t, _, used in self._readings if t > asked.t)
+        if asked.used_bytes is None:
+            return next((used for t, used in known if t >= read_t), None)
+        t, used = asked.t, asked.used_bytes
+        for later_t, later in known:
+            if later_t >= read_t:
+                return used + int((later - used) * (read_t - t) / (later_t - t))
+            t, used = later_t, later
+        return used
 
     def _interval(self, before: ExaminationRecord, after: ExaminationRecord) -> ExaminationInterval:
         memory: dict[str, float] = defaultdict(float)
@@ -252,6 +278,10 @@ class ExaminationHistory:
                 flat = Growth(name, first, latest, (latest - first) / (x - first_x) if x > first_x else 0.0, first_x, 0)
                 found.append(trailing_growth(name, points) or flat)
         return found
+
+    @property
+    def latest_t(self) -> float:
+        return self.records[-1].t if self.records else -math.inf
 
     def memory_growth(self) -> Growth | None:
         return self.growth("memory", lambda record: record.used_bytes)

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
-from memwatch.core.events import Diagnose
+from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Diagnosis
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import HOST, Sample
+from memwatch.core.text_and_units import format_duration
 
 EXAMINATION_INTERVAL_FACTOR = 1.1  # Growth of the interval from the tenth examination on (chosen).
 PHASED = 4  # First generations in which each phase is examined, or without phases the middle (chosen).
 SKIPPABLE = ("phase", "middle")  # Reasons that must not delay the examination at the start of the next generation.
 FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this share of its time so far longer (chosen).
-FIRST_INTERVAL_SECONDS = 60.0  # Without generations, the time to the second examination (chosen).
-LATE_SECONDS = 300.0  # After this an examination is given up (chosen).
-CREDIT_SECONDS = 60.0  # CPU seconds for examinations at any time, beside the share that the user sets (chosen).
-URGENT = ("warn", "request")  # Reasons for which this budget may be exceeded.
-ROOM_SHARE = 0.25  # Share of the headroom that an examination may take (chosen).
-MIN_ROOM_BYTES = 64 << 20  # With less memory no examination is made (chosen).
+FIRST_INTERVAL_SECONDS = 20.0  # Without generations, the time to the second examination (chosen).
+WINDOW_SECONDS = 60.0  # In any such time, examinations stay within the share of a core that the user sets.
+THROTTLED_SHARE = 0.9  # Share of that share at which a throttled examination goes on (chosen: others need some).
+PHASE_SHARE, RECORD_SHARE = 0.5, 0.6  # of a window's CPU that may be spent before these are left out (chosen).
+FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
+MAX_RECORD_SHARE = 0.3  # of a window's CPU that a recording may take (chosen)
+MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
+CROWDED_SHARE = 0.5  # From this share of a window's CPU on, what is left is spread over the window (chosen).
+NAMES_CPU_SECONDS = 0.3  # of a look at names, before one was made: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
+CPU_SECONDS_PER_OBJECT = 15e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 15).
+BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
+CHEAP_SHARE = 0.25  # of a window's CPU: a heap that costs no more is read whole without a further reason (chosen).
+FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
+MAX_OVERRUN = 3.0  # An examination may take so many times the expected CPU at once (measured: holders double it).
+LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
+RETRY_SECONDS = (2.0, 60.0)  # Pause after an examination that failed, twice as long each time, at most (chosen).
+KILL_SECONDS = 180.0  # After this an examination is ended: it has the lowest priority, and may wait long (chosen).
+KILL_FACTOR = 1.5  # A throttled one may take so many times longer than expected (chosen).
 RISE_BYTES = 1 << 20  # A rise from one sample to the next that starts a recording (chosen).
 RECORD_SECONDS = (20.0, 60.0)  # A recording lasts a generation, but at least and at most this long (chosen).
+RECORD_RETRY_SECONDS = 10.0  # Pause after one that the budget did not permit (chosen).
 RECORD_PAUSE_SHARE = 0.25  # Pause after a recording, as a share of the time since the watch began (chosen).
-RECORD_CPU_SHARE = 0.5  # No recording begins after this share of the CPU time for all (chosen).
 GROWING_TYPES, GROWING_PATHS = 4, 12  # Growing types whose holders, and attributes whose sizes, are asked for (chosen).
 
 
@@ -33,7 +47,7 @@ class DiagnosisPolicy:
 
     enabled: bool = True
     every_generations: int | None = None  # None: each of the first ten, then at growing intervals
-    cpu_share: float = 0.01  # of a core
+    cpu_share: float = 0.05  # of a core, that all examinations together may take in any minute
     memory_bytes: int = 256 << 20  # that an examination may take
     leak_threshold_bytes: float = 5e6  # per generation (without generations per hour); less growth is no leak
     track: tuple[str, ...] = ()  # attributes whose size is measured each time
@@ -60,18 +74,60 @@ class MemoryReading:
         return MemoryReading(usage.used_bytes, headroom, copied, sum(cards) if cards else None)
 
 
+class CpuWindow:
+    """The CPU time that examinations took within the last minute, and what those under way may take."""
+
+    def __init__(self, share: float) -> None:
+        self.seconds = share * WINDOW_SECONDS  # that may be spent in a window
+        self._spent: deque[tuple[float, float, float]] = deque()  # began, ended, CPU seconds
+        self._reserved: dict[bool, float] = {}  # by whether it is a recording
+
+    def reserve(self, asked: Diagnose) -> None:
+        self._reserved[asked.record_seconds > 0.0] = asked.cpu_seconds
+
+    def add(self, began_t: float, ended_t: float, cpu_seconds: float, is_recording: bool) -> None:
+        self._reserved.pop(is_recording, None)
+        self._spent.append((began_t, ended_t, cpu_seconds))
+
+    def forget_running(self) -> None:
+        self._reserved.clear()
+
+    def spent(self, t: float) -> float:
+        """Return what was spent or is reserved; of one that lasted longer than the window, its share of it."""
+        begin = t - WINDOW_SECONDS
+        while self._spent and self._spent[0][1] <= begin:
+            self._spent.popleft()
+        total = sum(self._reserved.values())
+        for began, ended, cpu in self._spent:
+            if ended > begin:
+                lasted = ended - began
+                total += cpu if lasted <= WINDOW_SECONDS else cpu * (ended - begin) / lasted
+        return total
+
+    def seconds_to_forget(self, t: float) -> float:
+        """Return how long it takes until the earliest that was spent counts no more."""
+        return max(0.0, self._spent[0][1] + WINDOW_SECONDS - t) if self._spent else 0.0
+
+
 class ExaminationSchedule:
-    """Decides when an examination or a recording of one process begins."""
+    """Decides when an examination or a recording of one process begins, and whether it reads the whole heap."""
 
     def __init__(self, policy: DiagnosisPolicy, ledger: GenerationLedger, began_t: float) -> None:
         self._policy, self._ledger, self._began_t = policy, ledger, began_t
+        self._window = CpuWindow(policy.cpu_share)
+        self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
+        self._objects: int | None = None  # tracked, at the latest look
+        self._latest_t = -math.inf  # when the latest examination began
+        self._retry_t, self._failures = math.inf, 0
+        self.needs_within = False  # growth that names do not explain was never seen within a generation
+        self.refusal = ""  # why the whole heap is not read
         self._wanted = ""  # the reason for an examination after the next sample; empty: none is wanted
         self._asked: Diagnose | None = None  # the examination under way
         self._boundaries, self._boundary_t = 0, began_t
         self._took_seconds = 0.0  # the latest examination, by the clock
         self._has_phases = False
         self._middle_t = math.inf  # of a generation without phases
-        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + FIRST_INTERVAL_SECONDS
+        self._next_boundary, self._next_t, self._next_record_t = 1.0, began_t + 1.0, began_t + WINDOW_SECONDS
         self._before: int | None = None  # main memory at the sample before, while a rise is waited for
         self.cpu_seconds = 0.0  # spent so far
 
@@ -79,8 +135,8 @@ class ExaminationSchedule:
         self._boundaries, self._boundary_t = self._boundaries + 1, t
         step = self._ledger.generation_seconds(t) if self._boundaries <= PHASED and not self._has_phases else None
         self._middle_t = math.inf if step is None else t + 0.5 * step
-        if self._boundaries == 1:  # Before that, a program loads its data.
-            self._next_record_t = 0.0
+        if self._boundaries == FIRST_RECORDED:
+            self._next_record_t = t if self._next_record_t <= self._began_t + WINDOW_SECONDS else self._next_record_t
         every = self._policy.every_generations
         due = (self._boundaries - 1) % every == 0 if every else self._boundaries >= self._next_boundary
         if due:
@@ -90,21 +146,35 @@ class ExaminationSchedule:
     def phase_changed(self) -> None:
         """A phase begins or ends."""
         self._has_phases, self._middle_t = True, math.inf
-        if 0 < self._boundaries <= PHASED:
+        if 0 < self._boundaries <= PHASED or self.needs_within:
             self._wanted = self._wanted or "phase"
 
     def request_examination(self, reason: str) -> None:
         self._wanted = reason
 
-    def examination_ended(self, t: float, asked: Diagnose, cpu_seconds: float) -> None:
-        """An examination or a recording has ended and took so much CPU time."""
-        self.cpu_seconds += cpu_seconds
-        if not asked.record_seconds:
-            self._asked, self._took_seconds = None, t - asked.t
+    def examination_ended(self, t: float, event: Diagnosed, fills: bool) -> None:
+        """An examination or a recording has ended; `fills`: it met arrays that are not filled for the first time."""
+        asked, found = event.asked, event.found
+        self.cpu_seconds += found.cpu_seconds
+        self._window.add(asked.t, t, found.cpu_seconds, asked.record_seconds > 0.0)
+        if asked.record_seconds:
+            return
+        self._asked, self._took_seconds = None, t - asked.t
+        self._objects = found.tracked_objects or self._objects
+        if found.names is None and found.census is None:
+            first, longest = RETRY_SECONDS
+            self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
+            return
+        self._retry_t, self._failures = t + FILL_SECONDS if fills else math.inf, 0
+        if not asked.whole:
+            self._names_cpu = found.cpu_seconds
+        elif found.census is not None and found.census.complete:
+            self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / self._object_count(asked.used_bytes)
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
         self._asked, self._wanted = None, ""
+        self._window.forget_running()
 
     @property
     def is_examining(self) -> bool:
@@ -112,30 +182,45 @@ class ExaminationSchedule:
 
     def needs_sample(self, t: float) -> bool:
         """Whether the next sample may start something, or falls into an examination."""
-        return bool(self._wanted) or self.is_examining or t >= min(self._next_t, self._next_record_t, self._middle_t)
+        times = self._next_t, self._next_record_t, self._middle_t, self._retry_t
+        return bool(self._wanted) or self.is_examining or t >= min(times)
 
     @property
     def examination_t(self) -> float:
         """The time from which a sample may start an examination; -inf during one."""
-        return -math.inf if self._wanted or self.is_examining else min(self._next_t, self._middle_t)
+        return -math.inf if self._wanted or self.is_examining else min(self._next_t, self._middle_t, self._retry_t)
 
-    def start_examination_if_due(self, t: float, reading: MemoryReading, known: Diagnosis | None) -> Diagnose | None:
-        """Return the examination to begin after this sample; one that does not fit the budget is dropped."""
+    def start_examination_if_due(
+        self, t: float, reading: MemoryReading, known: Diagnosis | None, needs_whole: bool, left_seconds: float
+    ) -> Diagnose | None:
+        """Return the examination to begin after this sample; one that does not fit the budget is dropped.
+
+        `needs_whole`: names do not explain the growth; `left_seconds`: until memory is expected to reach its limit.
+        """
         if t >= self._next_t:
             self._next_t = t + max(FIRST_INTERVAL_SECONDS, (EXAMINATION_INTERVAL_FACTOR - 1.0) * (t - self._began_t))
             if self._ledger.index is None:
                 self._wanted = self._wanted or "time"
         if t >= self._middle_t:
             self._middle_t, self._wanted = math.inf, self._wanted or "middle"
-        if self._asked is not None and t - self._asked.t < LATE_SECONDS:
+        if t >= self._retry_t and (not self._wanted or self._wanted in SKIPPABLE):
+            self._wanted = "fill" if not self._failures else "retry"
+        if self._asked is not None and t - self._asked.t < self._asked.kill_seconds + KILL_SECONDS:
             self._wanted = "" if self._wanted in SKIPPABLE else self._wanted
             return None
-        reason, self._wanted = self._wanted, ""
-        room = self._room(reading)
-        if not reason or room < MIN_ROOM_BYTES or (reason not in URGENT and self.cpu_seconds > self._credit(t)):
+        reason = self._wanted
+        if not reason:
             return None
+        room = self._policy.memory_bytes
         if reason in SKIPPABLE and self._took_seconds > self._seconds_left(t):
+            self._wanted = ""
             return None
+        plan = self._plan(t, reason, reading, needs_whole, left_seconds)
+        if plan is None:
+            self._wanted = reason if self._may_wait(t, reason) else ""
+            return None
+        self._wanted, self._retry_t, self._latest_t = "", math.inf, t
+        whole, cpu_seconds, kill_seconds = plan
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
         types = sorted(known.types, key=lambda growth: "." not in growth.name)[:GROWING_TYPES] if known else []
@@ -150,8 +235,65 @@ class ExaminationSchedule:
             paths=tuple(dict.fromkeys((*self._policy.track, *growing))),
             gpu_bytes=reading.gpu_bytes,
             cow_bytes=reading.cow_bytes,
+            whole=whole,
+            cpu_seconds=round(cpu_seconds, 3),
+            cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
+            kill_seconds=round(kill_seconds, 1),
         )
+        self._window.reserve(self._asked)
         return self._asked
+
+    def _plan(
+        self, t: float, reason: str, reading: MemoryReading, needs_whole: bool, left_seconds: float
+    ) -> tuple[bool, float, float] | None:
+        """Return whether to read the whole heap, the CPU seconds that may be spent at once, and when to end it."""
+        window, spent = self._window, self._window.spent(t)
+        left = window.seconds - spent
+        if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
+            return None
+        whole_cpu = self._whole_cpu_seconds(reading.used_bytes)
+        is_cheap = self._objects is not None and whole_cpu <= CHEAP_SHARE * window.seconds
+        if is_cheap or needs_whole or reason == "request":
+            if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
+                fits = whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason)
+                return (True, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
+            if needs_whole or reason == "request":
+                seconds = self._throttled_seconds(whole_cpu, left)
+                if seconds <= left_seconds:
+                    return True, left, KILL_SECONDS + KILL_FACTOR * seconds
+                share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(left_seconds)
+                self.refusal = (
+                    f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
+                    f"{format_duration(seconds)}, the limit is {limit} away"
+                )
+        if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
+            return None
+        return False, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
+
+    def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
+        """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
+        window = self._window
+        if spent + cpu_seconds <= CROWDED_SHARE * window.seconds or reason in ("warn", "request"):
+            return True
+        return (t - self._latest_t) * (window.seconds - spent) >= cpu_seconds * window.seconds_to_forget(t)
+
+    def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
+        """Return how long an examination takes that may use so much at once, and then its share of a core."""
+        return WINDOW_SECONDS + max(0.0, cpu_seconds - at_once) / (THROTTLED_SHARE * self._policy.cpu_share)
+
+    def _may_wait(self, t: float, reason: str) -> bool:
+        """Whether an examination that does not fit the budget now may still begin later for the same reason."""
+        step = self._ledger.generation_seconds(t)
+        if reason in SKIPPABLE:
+            return False
+        return reason != "generation" or step is None or t - self._boundary_t < LATE_SHARE * step
+
+    def _object_count(self, used_bytes: int | None) -> float:
+        return max(1.0, self._objects if self._objects is not None else (used_bytes or 0) / BYTES_PER_OBJECT)
+
+    def _whole_cpu_seconds(self, used_bytes: int) -> float:
+        """Return the CPU seconds that reading the whole heap is expected to take."""
+        return self._names_cpu + self._cpu_per_object * self._object_count(used_bytes)
 
     def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """Return the recording to begin now, as memory rises, to see which code raises it."""
@@ -160,25 +302,22 @@ class ExaminationSchedule:
         before, self._before = self._before, reading.used_bytes
         if before is None or reading.used_bytes - before < RISE_BYTES:
             return None
+        window, spent = self._window, self._window.spent(t)
+        cpu_seconds = min(MAX_RECORD_SHARE * window.seconds, RECORD_SHARE * window.seconds - spent)
+        if cpu_seconds < MIN_RECORD_SECONDS:
+            self._next_record_t, self._before = t + RECORD_RETRY_SECONDS, None
+            return None
         least, most = RECORD_SECONDS
         seconds = min(most, max(least, 1.1 * (self._ledger.generation_seconds(t) or 0.0)))
         self._next_record_t, self._before = t + seconds + RECORD_PAUSE_SHARE * (t - self._began_t), None
-        room = self._room(reading)
-        if room < MIN_ROOM_BYTES or self.cpu_seconds > RECORD_CPU_SHARE * self._credit(t):
-            return None
-        index, phase = self._ledger.index, self._ledger.phase
-        return Diagnose(t, "rise", index, phase, reading.used_bytes, room, record_seconds=seconds)
+        index, phase, room = self._ledger.index, self._ledger.phase, self._policy.memory_bytes
+        asked = Diagnose(
+            t, "rise", index, phase, reading.used_bytes, room, record_seconds=seconds, cpu_seconds=round(cpu_seconds, 3)
+        )
+        window.reserve(asked)
+        return asked
 
     def _seconds_left(self, t: float) -> float:
         """Estimate the seconds that are left of the generation under way."""
         step, passed = self._ledger.generation_seconds(t), t - self._boundary_t
         return FIRST_REMAINING_SHARE * passed if step is None else step - passed
-
-    def _room(self, reading: MemoryReading) -> int:
-        """Return the bytes that an examination may take."""
-        room = self._policy.memory_bytes
-        return room if reading.headroom_bytes is None else min(room, int(ROOM_SHARE * reading.headroom_bytes))
-
-    def _credit(self, t: float) -> float:
-        """Return the CPU seconds that examinations may have taken until `t`."""
-        return CREDIT_SECONDS + self._policy.cpu_share * (t - self._began_t)

@@ -7,12 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwatch.core.examination import ARRAY_TYPES, Growth, GrowthDriver, LineGrowth, StackFrame, StackGrowth
+from memwatch.core.examination import (
+    ARRAY_TYPES,
+    Census,
+    Growth,
+    GrowthDriver,
+    LargeObject,
+    LineGrowth,
+    StackFrame,
+    StackGrowth,
+)
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
 from memwatch.core.snapshot import Gauge, NeighbourGrowth
 from memwatch.core.text_and_units import without_main_module
 
 MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
+MIN_UNFILLED_BYTES = 1 << 20  # of an array that is said to fill (chosen)
 MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
 IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
 
@@ -185,6 +195,13 @@ def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
     for path, (resident, size) in sorted(record.filled.items(), key=lambda item: -item[1][1])[:MAX_ARRAYS]:
         if resident:
             yield Gauge(f"memory of {without_main_module(path)}", resident, size, record.t, seldom=True)
+
+
+def unfilled(census: Census | None) -> Iterator[LargeObject]:
+    """Yield the arrays of a census that are not all in memory."""
+    for array in census.large if census is not None else ():
+        if array.resident_bytes is not None and array.bytes - array.resident_bytes > MIN_UNFILLED_BYTES:
+            yield array
 
 
 def _fill_driver(path: str, level: Gauge, latest: ExaminationRecord, context: DiagnosisContext) -> GrowthDriver:

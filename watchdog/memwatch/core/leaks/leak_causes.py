@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memwatch.core.examination import (
+    ALLOCATED_BUFFER_FILLS,
     ARRAY_TYPES,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
@@ -34,6 +35,7 @@ from memwatch.core.text_and_units import format_bytes, without_main_module
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
 SEVERAL = 4  # Generations after which objects that live for a part of each would have been seen (chosen).
+MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
@@ -83,7 +85,54 @@ class LeakCause:
         )
 
 
-def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What is known of the causes of growth."""
+
+    findings: list[Finding]  # the largest first
+    drivers: list[GrowthDriver]  # levels that count the items of growing attributes
+    explained: bool  # memory does not grow, or what names lead to explains its growth
+    history: ExaminationHistory  # from which this is known
+
+
+def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext) -> Causes:
+    """Find the causes of growth: by whole heaps where these have shown it, else by names that explain it."""
+    memory, beside = names.memory_growth(), list[Finding]()
+    if memory is not None:
+        beside = list(_neighbour_findings(names, context, memory))
+        memory = _own_growth(memory, sum(one.growth.per_unit for one in beside))
+    filling = list(_filling_findings(names, context))
+    attributes = [] if memory is None else _attributes(names, context, memory)
+    known = 0.0 if memory is None else _known_growth(names, attributes) / memory.per_unit
+    fills = sum(one.growth.per_unit for one in filling)
+    is_calm = memory is None or memory.per_unit < context.threshold_bytes / names.stride
+    explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
+    if heaps.memory_growth() is not None or (heaps.records and heaps.records[-1].t >= names.latest_t):
+        findings, drivers = _heap_causes(heaps, context)
+        taken = {one.growth.name for one in findings}
+        findings = [*(one for one in filling if one.growth.name not in taken), *findings]
+        return Causes(findings, drivers, explained, heaps)
+    found = beside
+    if memory is not None and known >= EXPLAINS:
+        found += [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
+        found += _array_findings(names, context, memory)
+    found.sort(key=lambda finding: -finding.growth.per_unit)
+    drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
+    return Causes([*filling, *found], drivers, explained, heaps if heaps.records and not found else names)
+
+
+def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> list[AttributeGrowth]:
+    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    return list(attribute_growths(history, context, memory))
+
+
+def _known_growth(history: ExaminationHistory, attributes: Sequence[AttributeGrowth]) -> float:
+    """Return the bytes per unit by which attributes grow and arrays fill."""
+    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
+    return in_attributes + sum(array.per_unit for array in history.filling_arrays())
+
+
+def _heap_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
     """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
     context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
     memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
@@ -95,7 +144,7 @@ def find_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple
     findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
     findings += _array_findings(history, context, memory)
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
-    known = in_attributes + sum(array.per_unit for array in history.filling_arrays())
+    known = _known_growth(history, attributes)
     risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
     if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= max(context.threshold_bytes, least):
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
@@ -223,6 +272,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) ->
     else:
         cause = next(cause for cause, fits in RULES if fits(attribute))
         remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
+        if cause is UNBOUNDED and growth.name.startswith(LOCAL_VARIABLE_PREFIX):
+            cause, remedy = HELD_BY_LOCAL_OR_NATIVE, _local_remedy(growth.name)
     sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
     return cause.finding(
         growth,
@@ -240,6 +291,12 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) ->
 
 # --- growth that no attribute holds -----------------------------------------------------------------------------------
 
+FILLS = LeakCause(
+    ALLOCATED_BUFFER_FILLS,
+    "arrays that were allocated at their full size take memory as they are filled, and will fit",
+    "nothing: this growth ends when they are full",
+    0.95,
+)
 FILLED = LeakCause(
     "buffer_cannot_fit",
     "arrays were made larger than memory, and take it as they are filled",
@@ -300,6 +357,38 @@ GPU_TENSORS = LeakCause(
     "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",
     0.8,
 )
+
+
+def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
+    """Find arrays that were allocated at their full size and fill between two looks: their growth ends when full."""
+    records = [record for record in history.records if record.filled][-2:]
+    if len(records) < 2:
+        return
+    before, latest = records
+    fills = {
+        path: (before.filled[path][0], there, size)
+        for path, (there, size) in latest.filled.items()
+        if size - there > MIN_UNFILLED_SHARE * size and there > before.filled.get(path, (there, 0))[0]
+    }
+    if not fills:
+        return
+    risen = sum(after - first for first, after, _ in fills.values())
+    size, there = sum(full for _, _, full in fills.values()), sum(after for _, after, _ in fills.values())
+    rest, units = size - there, latest.position - before.position
+    per_unit = risen / (units if units > 0 else history.stride)
+    headroom = context.headroom_bytes
+    most = max(fills, key=lambda path: fills[path][2])
+    growth = Growth(most, there - risen, there, per_unit, before.position, 1)
+    names = ", ".join(without_main_module(path) for path in sorted(fills, key=lambda path: -fills[path][2]))
+    ends = f"{format_bytes(rest)} to come, then it ends"
+    fact = f"{names}: {format_bytes(size)} allocated, {format_bytes(there)} filled; another {ends}"
+    if headroom is not None and rest > headroom:
+        fact = (
+            f"{names}: {format_bytes(there)} of {format_bytes(size)} are in memory, {format_bytes(headroom)} are left"
+        )
+        yield FILLED.finding(growth, context.phase, fact, holder=most, type_=NDARRAY)
+    else:
+        yield FILLS.finding(growth, context.phase, fact, holder=most, type_=NDARRAY)
 
 
 def _array_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
@@ -408,11 +497,15 @@ def _object_finding(
         holder = max(paths, key=lambda path: paths[path], default="")
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
-        function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
-        remedy = f"bound or clear {variable.partition('[')[0]}, in {function}"
+        remedy = _local_remedy(holder)
     return HELD_BY_LOCAL_OR_NATIVE.finding(
         heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy
     )
+
+
+def _local_remedy(holder: str) -> str:
+    function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
+    return f"bound or clear {variable.partition('[')[0]}, in {function}"
 
 
 def _size(before: int, after: int) -> str:
@@ -425,7 +518,9 @@ def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memo
     fact = f"Python's objects take {_size(first, latest)}"
     for freed in history.freed_within_generation:
         grown = memory.per_unit * (freed.units or history.stride)
-        if freed.since >= memory.since and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * grown):
+        if freed.since + freed.units >= memory.since and freed.kept_bytes >= max(
+            EXPLAINS * freed.bytes, NEARLY * grown
+        ):
             kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
             return FRAGMENTS.finding(memory, context.phase, fact, kept)
     return NATIVE.finding(memory, context.phase, fact)

@@ -220,7 +220,7 @@ class AttributePathSizer:
             missing = of_instance or missing
         if not found:
             return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
-        reached = self._new_walk(left_out=_is_program)
+        reached = self._new_walk(left_out=is_program)
         reached.exclude(roots)
         reached.walk([array("Q", found)], may_go_on)
         items, capacity = self._items(roots, found)
@@ -237,18 +237,8 @@ class AttributePathSizer:
             return None, None
         if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
-        maxlen = objects[0].word(_DEQUE_MAXLEN_AT) if objects[0].heap_type.shape == "deque" else MAX_COUNT
-        return sum(lengths), maxlen if maxlen < MAX_COUNT else self._owner_capacity(owners[0])
-
-    def _owner_capacity(self, owner: int) -> int | None:
-        """Return the capacity that an attribute of the container's owner states."""
-        obj = self._attributes.object_at(owner)
-        if obj is None:
-            return None
-        values = {name.lstrip("_"): value for name, value in self._attributes.named_values(obj)}
-        named = (self._attributes.object_at(values[name]) for name in _CAPACITIES if name in values)
-        numbers = (self._layouts.whole_number(value) for value in named if value is not None)
-        return next((number for number in numbers if number), None)
+        owner = self._attributes.object_at(owners[0])
+        return sum(lengths), capacity_of(self._attributes, self._layouts, objects[0], owner)
 
     def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
         """Return the objects at the end of these steps, or none and the first step that leads nowhere."""
@@ -273,5 +263,19 @@ class AttributePathSizer:
             yield from (value for name, value in self._attributes.items(address) if name == (single or double))
 
 
-def _is_program(kind: HeapType) -> bool:
+def capacity_of(
+    attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject | None
+) -> int | None:
+    """Return the capacity in items of a container: a deque's maxlen, else what an attribute of its owner states."""
+    maxlen = container.word(_DEQUE_MAXLEN_AT) if container.heap_type.shape == "deque" else MAX_COUNT
+    if maxlen < MAX_COUNT or owner is None:
+        return maxlen if maxlen < MAX_COUNT else None
+    values = {name.lstrip("_"): value for name, value in attributes.named_values(owner)}
+    named = (attributes.object_at(values[name]) for name in _CAPACITIES if name in values)
+    numbers = (layouts.whole_number(value) for value in named if value is not None)
+    return next((number for number in numbers if number), None)
+
+
+def is_program(kind: HeapType) -> bool:
+    """Whether such objects belong to the program itself, not to its data."""
     return kind.shape in _PROGRAM_SHAPES or kind.name in _PROGRAM

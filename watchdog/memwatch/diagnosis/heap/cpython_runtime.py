@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from struct import unpack
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -114,6 +115,7 @@ _RUNTIME_BYTES = 1 << 18  # the runtime's structure has up to this many bytes (3
 _TRIES, _TRY_SECONDS = 400, 0.005  # to see each list closed: 2 s (chosen)
 POINTER = ~3 & (2**64 - 1)  # the two lowest bits of a link are flags
 MAX_INTERPRETERS = 64  # of a process: a bound against circles
+_MAX_OBJECTS = 1 << 32  # A larger number of objects is none.
 FIND_SECONDS = 10.0  # for the lists of all interpreters: a false one takes seconds
 
 
@@ -155,6 +157,17 @@ class Interpreter:
             -1 if memory.word(at + _GENERATIONS * _RECORD) & 0xFFFFFFFF else memory.word(at + 2 * _RECORD)
             for at in self.collectors
         )
+
+    def tracked_objects(self, memory: RemoteMemory) -> int | None:
+        """Return about how many objects the collectors track: those of the last full collection and younger ones."""
+        if not self.collectors or self.minor >= (3, 14):
+            return None
+        found = 0
+        for at in self.collectors:
+            found += sum(memory.words(at + _GENERATIONS * _RECORD + 24, 2))  # long_lived_total, long_lived_pending
+        (threshold, count), (_, collections) = (unpack("<II", memory.read(at + 16, 8)) for at in self.gc_list_heads[:2])
+        found += count + threshold * collections  # Each collection of the youngest left at most so many.
+        return found if 0 < found < _MAX_OBJECTS else None
 
 
 def find_interpreter(memory: RemoteMemory, seconds: float = FIND_SECONDS) -> Interpreter:

@@ -7,7 +7,7 @@ import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -36,6 +36,8 @@ MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).
 MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
 ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
 _TRIES = 3  # of a scan that a full collection disturbed
+BOOKKEEPING = ("locals", "globals", "f_locals", "f_globals")  # dicts of variables, which are held elsewhere, too
+_BOOKKEEPING_ITEM = re.compile(rf"\.(?:{'|'.join(BOOKKEEPING)})\[")
 _MAX_STEPS = 8  # from an attribute to its owner's: a bound against circles
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 
@@ -74,20 +76,27 @@ class CensusTaker:
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
+        self._types_so_far: tuple[TypeCount, ...] = ()
         builtins = BuiltinValues(memory, interpreter.minor)
         self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
         self._attributes = Attributes(memory, builtins, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
-        if not self._options.is_deep:
-            types = self._counted(scan)
-            return Census(self._interpreter.version, self._spent(), scan.complete, disturbed, types)
+        if self._options.is_deep:
+            with suppress(MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
+                return self._deep(scan, disturbed)
+        is_complete = scan.complete and not self._options.is_deep
+        types = self._types_so_far or self._counted(scan)
+        return Census(self._interpreter.version, self._spent(), is_complete, disturbed, types)
+
+    def _deep(self, scan: GcScan, disturbed: bool) -> Census:
+        """Go on from tracked objects to all that they hold; `_types_so_far` is left where memory does not suffice."""
         variables = Frames(self._memory, self._interpreter).local_variables()
         reached = ReachableObjects(self._memory, self._types, self._layouts, wanted=self._is_wanted)
         reached.walk(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
         program = Program(self._attributes, reached.tallies, f"{self._memory.folder}/root")
-        types = self._measured(reached)
+        types = self._types_so_far = self._measured(reached)
         finder = ReferencePathFinder(reached.graph, self._attributes, program.owners, variables, self._may_go_on)
         large, holders = self._large(reached, finder), self._holders(reached, finder, self._traced(types, program))
         self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
@@ -183,7 +192,7 @@ class CensusTaker:
         for tally in sorted(reached.tallies, key=lambda tally: -tally.bytes):
             if any(_is_called(tally.type, name) for name in names):
                 addresses[tally.type.name] += tally.addresses
-        return tuple(path for name, found in addresses.items() for path in finder.paths_to_type(name, found))
+        return tuple(path for name, found in addresses.items() for path in _real(finder.paths_to_type(name, found)))
 
     def _sized(self, wanted: Iterable[AttributePath], reached: ReachableObjects) -> Iterator[AttributeSize]:
         new_walk = partial(ReachableObjects, self._memory, self._types, self._layouts)
@@ -206,6 +215,11 @@ class CensusTaker:
         return tuple(sorted((size for size in largest if size.bytes), key=lambda size: -(size.bytes or 0)))
 
 
+def _real(paths: list[ReferencePath]) -> list[ReferencePath]:
+    """Return the paths that do not lead through a dict of variables; all where there is no other."""
+    return [path for path in paths if not _BOOKKEEPING_ITEM.search(path.path)] or paths
+
+
 def _by_device(storages: Iterable[Storage]) -> tuple[DeviceStorageTotals, ...]:
     sizes: dict[str, list[int]] = defaultdict(list)
     for storage in storages:
@@ -216,6 +230,8 @@ def _by_device(storages: Iterable[Storage]) -> tuple[DeviceStorageTotals, ...]:
 def _root(path: str) -> str | None:
     """Return the attribute that a path begins with; None where it begins with none of the program."""
     root = path.partition("[")[0]
+    if root.rpartition(".")[2] in BOOKKEEPING:
+        return None
     is_attribute = is_of_program(root) and _ATTRIBUTE.fullmatch(root)
     return root if is_attribute and not root.startswith(ALWAYS_TRACED_TYPES) else None
 

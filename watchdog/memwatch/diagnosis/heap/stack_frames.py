@@ -137,6 +137,7 @@ _BY_MINOR = {
     14: replace(_NEW, owner=74, instructions=208, variables=80),
     15: replace(_NEW, owner=74, instructions=208, thread_id=184, variables=80),
 }
+_GLOBALS_AT = {8: 48, 9: 48, 10: 48, 11: 8}  # frame -> globals; 24 from 3.12 on
 _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
@@ -228,6 +229,16 @@ class Frames:
                         if len(found) < _MAX_VARIABLES:
                             found |= self._variables(frame, self._code_location(raw)[0])
                     break
+        return found
+
+    def globals(self) -> list[int]:
+        """Return the addresses of the globals of all frames, those of the main thread's outermost function first."""
+        at, found = _GLOBALS_AT.get(self._minor, 24), list[int]()
+        for thread in self.threads():
+            namespaces = list[int]()
+            with suppress(SourceError):  # A frame has ended meanwhile.
+                namespaces += (unpack_from("<Q", raw, at)[0] & _UNTAGGED for _, raw in self._frames(thread))
+            found += reversed(namespaces)
         return found
 
     def _frames(self, thread: ThreadState) -> Iterator[tuple[int, bytes]]:

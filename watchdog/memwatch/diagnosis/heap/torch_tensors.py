@@ -39,6 +39,7 @@ class Tensors:
         self.storages: dict[int, Storage] = {}  # of all tensors, by address
         self.with_graph = 0  # tensors that were computed from others that require gradients, and keep these
         self.unread = 0  # tensors with an unknown layout
+        self.data_at = 0  # address of the data of the storage read last; 0: not in main memory
 
     def add(self, obj: RemoteObject) -> int:
         """Read a tensor; return the host memory of its storage, if no other tensor had it before."""
@@ -74,6 +75,7 @@ class Tensors:
         if device == _CPU and size and data:
             self._memory.read(data, 1)
             self._memory.read(data + size - 1, 1)
+        self.data_at = data if device == _CPU else 0
         return Storage(address, f"{name}:{index}" if index >= 0 else name, size if data else 0)
 
     def _has_graph(self, meta_at: int) -> bool:

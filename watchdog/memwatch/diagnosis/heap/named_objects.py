@@ -1,0 +1,354 @@
+"""A first, cheap look at a heap: the containers and arrays that the program itself can name, with estimated sizes.
+
+It goes from the variables of all frames and from the globals of the program's own modules by attributes and keys, and
+estimates what a container holds from a sample of its items. A whole census reads every object instead.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
+from memwatch.diagnosis.heap.attributes import Attributes, capacity_of, is_program
+from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
+from memwatch.diagnosis.heap.object_census import BOOKKEEPING
+from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, NDARRAY_DATA_AT, Layouts
+from memwatch.diagnosis.heap.program_modules import is_installed
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
+from memwatch.diagnosis.heap.stack_frames import Frames
+from memwatch.diagnosis.heap.torch_tensors import Tensors
+from memwatch.errors import SourceError
+
+MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 40 us (measured).
+NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
+LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
+MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the largest (chosen)
+_MAX_STEPS = 7  # attributes from a variable to a container (chosen)
+_FEW_KEYS = 8  # A dict of at most so many keys is a namespace: its values have names of their own (chosen).
+_SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
+_MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
+_SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
+_CONTAINERS = {*_SEQUENCES, "dict"}
+_TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without references
+_ARRAYS = {"ndarray", "tensor"}
+_ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
+_DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
+_BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
+
+ResidentBytes = Callable[[int, int], int | None]
+
+
+@dataclass(slots=True)
+class _Named:
+    """A container or array with a name."""
+
+    path: str
+    obj: RemoteObject
+    owner: RemoteObject | None  # whose attribute it is
+
+
+@dataclass(slots=True)
+class _Content:
+    """What was met in a container: by address, how many objects this one stands for, its bytes, type and path."""
+
+    found: dict[int, tuple[float, int, str, str]] = field(default_factory=dict)
+
+    def add_sample(self, parts: Sequence[_Content], weight: float) -> None:
+        """Add what was met in each sampled item, `weight` items for each; what several share counts once."""
+        times = Counter(address for part in parts for address in part.found)
+        for part in parts:
+            for address, (number, size, kind, path) in part.found.items():
+                scale = weight if times[address] == 1 or weight <= 1.0 else 1.0
+                self.found.setdefault(address, (number * scale, size, kind, path))
+
+    @property
+    def bytes(self) -> int:
+        return int(sum(number * size for number, size, _, _ in self.found.values()))
+
+
+def look_at_names(pid: int, resident: ResidentBytes | None = None) -> tuple[Census, int | None]:
+    """Look at process `pid`; return a census of estimates, and the number of tracked objects, None if not known.
+
+    SourceError, with a hint, when its heap cannot be read.
+    """
+    began = time.process_time()
+    with closing(RemoteMemory(pid)) as memory:
+        interpreter = find_interpreter(memory)
+        census = NamedObjects(memory, interpreter, resident).census(began)
+        return census, interpreter.tracked_objects(memory)
+
+
+class NamedObjects:
+    """Takes one look at a process whose interpreter is known."""
+
+    def __init__(self, memory: RemoteMemory, interpreter: Interpreter, resident: ResidentBytes | None) -> None:
+        self._memory, self._interpreter, self._resident = memory, interpreter, resident
+        self._builtins = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
+        self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
+        self._tensors = Tensors(memory)
+        self._seen: set[int] = set()  # objects that have a name
+        self._read, self._deadline = 0, 0.0
+        self._arrays: dict[int, LargeObject] = {}
+        self._own_modules: set[str] = set()
+
+    def census(self, began: float) -> Census:
+        self._deadline = began + NAMES_SECONDS + time.process_time() - began
+        named = self._named()
+        self._deadline = time.process_time() + CONTENT_SECONDS
+        containers: dict[str, list[tuple[_Named, int]]] = {}
+        counts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        paths: Counter[tuple[str, str]] = Counter()
+        for one in named:
+            if not self._may_go_on():  # What is further away is left out.
+                break
+            content = self._content(one.obj, one.path)
+            containers.setdefault(one.path, []).append((one, content.bytes))
+            for number, size, kind, path in content.found.values():
+                counts[kind] += round(number)
+                sizes[kind] += round(number * size)
+                paths[kind, path] += round(number)
+        found = [self._size(path, parts) for path, parts in containers.items()]
+        found.sort(
+            key=lambda size: (not size.path.startswith("__main__.") or size.path.count(".") > 1, -(size.bytes or 0))
+        )
+        return Census(
+            python=self._interpreter.version,
+            seconds=round(time.process_time() - began, 3),
+            complete=True,
+            disturbed=False,
+            types=tuple(TypeCount(kind, counts[kind], size, True) for kind, size in sizes.most_common()),
+            large=tuple(sorted(self._arrays.values(), key=lambda large: -large.bytes)[:MAX_ARRAYS]),
+            holders=tuple(
+                ReferencePath(kind, path, count, counts[kind])
+                for (kind, path), count in sorted(
+                    paths.items(), key=lambda item: -item[1] * sizes[item[0][0]] / max(1, counts[item[0][0]])
+                )[:MAX_HOLDERS]
+                if count
+            ),
+            containers=tuple(sorted(found[:MAX_CONTAINERS], key=lambda size: -(size.bytes or 0))),
+        )
+
+    def _size(self, path: str, parts: list[tuple[_Named, int]]) -> AttributeSize:
+        lengths = [length for one, _ in parts if (length := self._layouts.length(one.obj)) is not None]
+        capacity = None
+        if len(parts) == 1 and lengths:
+            one = parts[0][0]
+            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner)
+        size = sum(size for _, size in parts)
+        return AttributeSize(path, len(parts), size, sum(lengths) if lengths else None, capacity, full=path)
+
+    def _may_go_on(self) -> bool:
+        return self._read < MAX_OBJECTS and time.process_time() < self._deadline
+
+    def _object(self, address: int) -> RemoteObject | None:
+        self._read += 1
+        return self._attributes.object_at(address)
+
+    # --- names ---
+
+    def _named(self) -> list[_Named]:
+        """Return what has a name, that of the program's globals and variables first, then what is further away."""
+        found: list[_Named] = []
+        waiting: deque[tuple[int, str, RemoteObject | None, int]] = deque()
+        frames = Frames(self._memory, self._interpreter)
+        for namespace in dict.fromkeys(frames.globals()):
+            waiting.extend(self._globals(namespace))
+        for address, name in frames.local_variables().items():
+            waiting.append((address, name, None, 1))
+        while waiting and self._may_go_on():
+            address, path, owner, steps = waiting.popleft()
+            if address in self._seen or not address:
+                continue
+            self._seen.add(address)
+            obj = self._object(address)
+            if obj is None:
+                continue
+            try:
+                waiting.extend(self._visit(obj, path, owner, steps, found))
+            except _BROKEN:
+                continue
+        return found
+
+    def _visit(
+        self, obj: RemoteObject, path: str, owner: RemoteObject | None, steps: int, found: list[_Named]
+    ) -> Iterator[tuple[int, str, RemoteObject | None, int]]:
+        """Add a container or array to `found`; yield the names in an object, a module or a class."""
+        kind = obj.heap_type
+        shape, name = kind.shape, kind.name
+        if shape == "dict" and 0 < obj.count() <= _FEW_KEYS and (items := self._keyed(obj)) is not None:
+            yield from ((value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS)
+        elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
+            if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
+                found.append(_Named(path, obj, owner))
+        elif name == "module":
+            module = self._attributes.module(obj.address)
+            yield from self._globals(module.namespace)
+        elif name == "function":
+            yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
+        elif shape == "class":
+            own = self._types.type_at(obj.address)
+            if own is not None and self._is_own(own):
+                for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
+                    if not key.startswith("__"):
+                        yield value, f"{own.name}.{key}", obj, steps + 1
+        elif name in ("method", "cell"):
+            at = 24 if name == "method" else 16
+            yield obj.word(at), path, owner, steps
+        elif steps < _MAX_STEPS and "." in name and not _is_iterator(kind):
+            for number, (key, value) in enumerate(self._attributes.named_values(obj)):
+                if number >= _MAX_ATTRIBUTES:
+                    break
+                if key not in BOOKKEEPING:
+                    yield value, f"{name}.{key}", obj, steps + 1
+
+    def _globals(self, namespace: int) -> Iterator[tuple[int, str, RemoteObject | None, int]]:
+        """Yield the globals of a module of the program, by its dict; nothing for those of installed packages."""
+        if not namespace or namespace in self._seen:
+            return
+        self._seen.add(namespace)
+        items = list(self._attributes.items(namespace))
+        known = dict(items)
+        name = self._builtins.text_or_none(known.get("__name__", 0)) or ""
+        file = self._builtins.text_or_none(known.get("__file__", 0)) or ""
+        if name != "__main__" and (not file or is_installed(file, f"{self._memory.folder}/root")):
+            return
+        self._own_modules.add(name)
+        for key, value in items:
+            if not key.startswith("__"):
+                yield value, f"{name}.{key}", None, 1
+
+    def _is_own(self, kind: HeapType) -> bool:
+        return any(kind.name.startswith(f"{module}.") for module in self._own_modules)
+
+    def _keyed(self, obj: RemoteObject) -> list[tuple[str, int]] | None:
+        """Return the items of a dict whose keys are names in the code; None when others are among them."""
+        items = list(self._attributes.named_items(obj.address))
+        return items if len(items) == obj.count() else None
+
+    # --- what a container holds ---
+
+    def _content(self, obj: RemoteObject, path: str, level: int = 0, is_sample: bool = False) -> _Content:
+        """Return an object and what it holds, without what has a name of its own; `is_sample`: it stands for others."""
+        content = _Content()
+        kind = obj.heap_type
+        try:
+            size, items, total = self._measure(obj, path)
+        except _BROKEN:
+            return content
+        content.found[obj.address] = 1.0, size, kind.name, path
+        if not is_sample:
+            self._add_array(obj, size, path)
+        if level >= _MAX_INSIDE or not items:
+            return content
+        chosen = _sample(items, _spread(level)) if kind.shape in _CONTAINERS else items
+        is_sample = is_sample or (kind.shape in _CONTAINERS and total > len(chosen))
+        parts = []
+        for label, address in chosen:
+            if not self._may_go_on():
+                break
+            inner = self._object(address) if address and address not in self._seen else None
+            if inner is not None and not is_program(inner.heap_type) and not _is_iterator(inner.heap_type):
+                parts.append(self._content(inner, path + label, level + 1, is_sample))
+        if parts:
+            content.add_sample(parts, max(1.0, total / len(parts)) if kind.shape in _CONTAINERS else 1.0)
+        return content
+
+    def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
+        """Return an object's own bytes, some or all of the references in it, with labels, and their number in all."""
+        kind, shape = obj.heap_type, obj.heap_type.shape
+        fixed = kind.front_bytes + kind.basic_bytes
+        if shape == "list":
+            items_at, room = obj.pair(24)
+            return fixed + 8 * room, self._at(obj, items_at, obj.count()), obj.count()
+        if shape == "tuple":
+            at = obj.address + self._builtins.tuple_bytes
+            return fixed + 8 * obj.count(), self._at(obj, at, obj.count()), obj.count()
+        if shape == "deque":
+            return self._deque(obj, fixed)
+        if shape == "dict":
+            return self._dict(obj, fixed)
+        references: array[int] = array("Q")
+        if shape == "set" and obj.count(24) > _SAMPLED:
+            slots, table_at = obj.count(32) + 1, obj.word(40)
+            few = obj.words(table_at, 2 * min(slots, 8 * _SAMPLED))[::2]
+            return fixed + 16 * slots, [("{i}", one) for one in few if one], obj.count(24)
+        size = self._layouts.measurer_for(kind)(obj, references)
+        if shape == "tensor":
+            return size + self._tensors.add(obj), [], 0
+        if shape == "ndarray":
+            data = obj.word(NDARRAY_DATA_AT)
+            if size >= LARGE_BYTES and not self._memory.writable.within(data + size - 1 - fixed, data + size - fixed):
+                raise ValueError("no array: its memory is not mapped")  # It was freed while it was read.
+            base = obj.word(NDARRAY_BASE_AT)
+            objects = [("[i]", one) for one in references[1:] if one != base]
+            return size, [(".base", base)] if base else objects, len(objects)
+        if shape == "set":
+            return size, [("{i}", one) for one in references if one], obj.count(24)
+        if shape in _TEXTS or shape in ("class", "weak") or (not references and not kind.has_managed_dict):
+            return size, [], 0
+        named = [(f".{key}", value) for key, value in self._attributes.named_values(obj) if key not in BOOKKEEPING]
+        return size, named[:_MAX_ATTRIBUTES], len(named)
+
+    def _at(self, obj: RemoteObject, first: int, count: int) -> list[tuple[str, int]]:
+        """Return some of `count` references from an address on: all of a few, else at equal distances."""
+        if count <= 4 * _SAMPLED:
+            return [("[i]", one) for one in obj.words(first, count)] if count else []
+        return [("[i]", obj.words(first + 8 * (i * (count - 1) // (_SAMPLED - 1)), 1)[0]) for i in range(_SAMPLED)]
+
+    def _deque(self, obj: RemoteObject, fixed: int) -> tuple[int, list[tuple[str, int]], int]:
+        (left, right), (low, high), count = obj.pair(24), obj.pair(40), obj.count()
+        first = obj.words(left + _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS)
+        last = obj.words(right + _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS) if right != left else first[:0]
+        ends = [*first[low : min(_DEQUE_BLOCK_ITEMS, low + count)], *last[: high + 1]]
+        blocks = 1 + (low + max(0, count - 1)) // _DEQUE_BLOCK_ITEMS
+        return fixed + _DEQUE_BYTES * blocks, [("[i]", one) for one in ends], count
+
+    def _dict(self, obj: RemoteObject, fixed: int) -> tuple[int, list[tuple[str, int]], int]:
+        keys_at, values_at = obj.pair(32)
+        keys, count = self._builtins.keys(keys_at, obj.read), obj.count()
+        size = fixed + (8 * keys.room if values_at else keys.bytes if keys.room else 0)
+        if count <= _FEW_KEYS and (items := self._keyed(obj)) is not None:
+            return size, [(f"[{key!r}]", value) for key, value in items], len(items)
+        if values_at or keys.count <= 4 * _SAMPLED:
+            return size, [("[k]", value) for _, value in self._builtins.items(obj.address, 4 * _SAMPLED)], count
+        places = (i * (keys.count - 1) // (_SAMPLED - 1) for i in range(_SAMPLED))
+        values = (obj.words(keys.first + 8 * (keys.width * (i + 1) - 1), 1)[0] for i in places)
+        return size, [("[k]", value) for value in values if value], count
+
+    def _add_array(self, obj: RemoteObject, size: int, path: str) -> None:
+        """List an array by itself, with how much of it was ever written."""
+        if size < LARGE_BYTES or obj.address in self._arrays:
+            return
+        kind, data = obj.heap_type, 0
+        if kind.shape == "ndarray":
+            data = obj.word(NDARRAY_DATA_AT)
+        elif kind.shape == "bytearray":
+            data = obj.word(32)
+        elif kind.shape == "tensor":
+            data = self._tensors.data_at
+        there = self._resident(data, size) if data and self._resident is not None else None
+        self._arrays[obj.address] = LargeObject(kind.name, size, path, there)
+
+
+def _spread(level: int) -> int:
+    return _SAMPLED if level == 0 else _SAMPLED_INSIDE
+
+
+def _sample(items: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
+    """Return at most so many items at equal distances, the first and the last among them."""
+    if len(items) <= most:
+        return items
+    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+
+
+def _is_iterator(kind: HeapType) -> bool:
+    return kind.name.endswith(_ITERATORS)
