@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -192,6 +193,40 @@ def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():
     with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, Diagnose(0.0, "warn", None, None, None, 1 << 20)).found
     assert found.census is None and "diagnosis.memory" in found.census_reason
+
+
+BUSY = """
+import time
+from memwatch.app import examination_worker
+examination_worker.WINDOW_SECONDS = 1.0
+began, spent = time.monotonic(), time.process_time()
+with examination_worker.throttled({at_once}, 0.1):
+    while time.monotonic() - began < 4.0:
+        sum(range(1000))
+print(time.process_time() - spent)
+"""
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(0.2, 0.2 + 0.3), (0.05, 0.05 + 0.3)])
+def test_one_that_exceeds_its_cpu_time_goes_on_at_a_share_of_a_core(at_once: float, most: float) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", BUSY.format(at_once=at_once)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert float(ended.stdout) <= most + 0.1
+
+
+def test_the_cpu_time_of_one_that_is_killed_counts_too() -> None:
+    busy = "import os, time\nwhile time.process_time() < 0.5: pass\nos.kill(os.getpid(), 9)"
+    with examiner(os.getppid(), code=busy) as one:
+        assert outcome(one).found.cpu_seconds == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_look_at_names_leaves_the_heap_unread() -> None:
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        found = outcome(one, replace(ASKED, whole=False, cpu_seconds=1.0, cpu_share=0.045)).found
+    assert found.census is None and found.names is not None, found.names_reason
+    (kept,) = [size for size in found.names.containers if size.path == "__main__.Trainer.buffer"]
+    assert (kept.items, kept.capacity) == (20, 50) and kept.bytes is not None and kept.bytes > 20 << 20
 
 
 RISES = """

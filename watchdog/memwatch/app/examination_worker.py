@@ -7,8 +7,8 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,19 +88,22 @@ def _answer(request: ExaminationRequest) -> Examination:
         reason = f"{format_bytes(room)} of memory may be used (diagnosis.memory, a quarter of what is free here)"
         return Examination(census_reason=reason, names_reason=reason, profile_reason=reason)
     _limit_memory(room)
-    if asked.cpu_share and not asked.record_seconds:
-        throttle(asked.cpu_seconds, asked.cpu_share)
     try:
-        found = _record_growth(request) if asked.record_seconds else _examine_heap(request)
+        if asked.record_seconds:
+            found = _record_growth(request)
+        else:
+            with throttled(asked.cpu_seconds, asked.cpu_share):
+                found = _examine_heap(request)
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
     return replace(found, cpu_seconds=round(time.process_time(), 3))
 
 
-def throttle(at_once_seconds: float, share: float) -> None:
+@contextmanager
+def throttled(at_once_seconds: float, share: float) -> Iterator[None]:
     """Pause this process whenever it exceeds its CPU time: so much at once and, after a minute, a share of a core.
 
-    In any minute it then takes no more than what it may take at once, or 60 times the share.
+    In any minute it then takes no more than what it may take at once, or 60 times the share. No share: no bound.
     """
     began, spent = time.monotonic(), time.process_time()
 
@@ -111,7 +114,11 @@ def throttle(at_once_seconds: float, share: float) -> None:
             time.sleep(wait)
 
     signal.signal(signal.SIGPROF, pause)
-    signal.setitimer(signal.ITIMER_PROF, TICK_SECONDS, TICK_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, TICK_SECONDS if share else 0.0, TICK_SECONDS)
+    try:
+        yield
+    finally:  # Python's end gives the signal its default action, which kills.
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def free_bytes() -> int:

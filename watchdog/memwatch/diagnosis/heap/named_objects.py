@@ -38,6 +38,7 @@ _SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
 _CONTAINERS = {*_SEQUENCES, "dict"}
 _TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without references
 _ARRAYS = {"ndarray", "tensor"}
+_MMAP = "mmap.mmap"  # its address and its size follow the object's head
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
@@ -189,6 +190,8 @@ class NamedObjects:
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
                 found.append(_Named(path, obj, owner))
+        elif name == _MMAP and obj.word(16) in self._memory.anonymous:
+            found.append(_Named(path, obj, owner))
         elif name == "module":
             module = self._attributes.module(obj.address)
             yield from self._globals(module.namespace)
@@ -277,6 +280,8 @@ class NamedObjects:
         if shape == "dict":
             return self._dict(obj, fixed)
         references: array[int] = array("Q")
+        if kind.name == _MMAP:
+            return fixed + obj.count(24), [], 0
         if shape == "set" and obj.count(24) > _SAMPLED:
             slots, table_at = obj.count(32) + 1, obj.word(40)
             few = obj.words(table_at, 2 * min(slots, 8 * _SAMPLED))[::2]
@@ -333,6 +338,8 @@ class NamedObjects:
             data = obj.word(NDARRAY_DATA_AT)
         elif kind.shape == "bytearray":
             data = obj.word(32)
+        elif kind.name == _MMAP:
+            data = obj.word(16)
         elif kind.shape == "tensor":
             data = self._tensors.data_at
         there = self._resident(data, size) if data and self._resident is not None else None
