@@ -300,6 +300,7 @@ class ExaminationSchedule:
     def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """Return the recording to begin now, as memory rises, to see which code raises it."""
         if t < self._next_record_t or self.needs_within:
+            self._before = None
             return None
         before, self._before = self._before, reading.used_bytes
         if before is None or reading.used_bytes - before < RISE_BYTES:
