@@ -163,7 +163,10 @@ class Diagnostician:
         )
         causes = find_causes(self._heaps, self._names, context)
         self.schedule.needs_within = (
-            not causes.explained and bool(self._heaps.records) and not self._heaps.has_seen_within
+            self._ledger.index is not None
+            and not causes.explained
+            and bool(self._heaps.records)
+            and not self._heaps.has_seen_within
         )
         findings, counted, self._explained, history = causes.findings, causes.drivers, causes.explained, causes.history
         containers, types = history.growing_attributes(), history.types_growing_in_count()

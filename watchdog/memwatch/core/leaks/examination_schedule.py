@@ -117,7 +117,7 @@ class ExaminationSchedule:
         self._window = CpuWindow(policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
         self._objects: int | None = None  # tracked, at the latest look
-        self._latest_t = -math.inf  # when the latest examination began
+        self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
         self._retry_t, self._failures = math.inf, 0
         self.needs_within = False  # growth that names do not explain was never seen within a generation
         self.refusal = ""  # why the whole heap is not read
@@ -219,7 +219,7 @@ class ExaminationSchedule:
         if plan is None:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
-        self._wanted, self._retry_t, self._latest_t = "", math.inf, t
+        self._wanted, self._retry_t, self._latest_t, self._latest_reason = "", math.inf, t, reason
         whole, cpu_seconds, kill_seconds = plan
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
@@ -275,6 +275,8 @@ class ExaminationSchedule:
         window = self._window
         if spent + cpu_seconds <= CROWDED_SHARE * window.seconds or reason in ("warn", "request"):
             return True
+        if self.needs_within and self._latest_reason in SKIPPABLE:  # What was freed since shows only now.
+            return True
         return (t - self._latest_t) * (window.seconds - spent) >= cpu_seconds * window.seconds_to_forget(t)
 
     def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
@@ -297,7 +299,8 @@ class ExaminationSchedule:
 
     def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """Return the recording to begin now, as memory rises, to see which code raises it."""
-        if t < self._next_record_t:
+        if t < self._next_record_t or self.needs_within:
+            self._before = None
             return None
         before, self._before = self._before, reading.used_bytes
         if before is None or reading.used_bytes - before < RISE_BYTES:
