@@ -20,6 +20,10 @@ NEIGHBOUR = KernelRecord(8, "memcg", "Memory cgroup out of memory: Killed proces
 WORKER = KernelRecord(9, "memcg", "Memory cgroup out of memory: Killed process 9 (python)", False, True)
 MEMORY_ERROR = OutOfMemorySeen(998.0, "MemoryError", "MemoryError: Unable to allocate 3 GiB")
 CUDA = OutOfMemorySeen(998.0, "CUDA out of memory", "torch.cuda.OutOfMemoryError: CUDA out of memory.")
+KILLED = OutOfMemorySeen(998.0, "worker killed", "DataLoader worker (pid 9) is killed by signal: Killed.")
+MONITOR = OutOfMemorySeen(998.0, "killed by a memory monitor", "systemd-oomd killed 12 process(es) in this unit.")
+TPU = OutOfMemorySeen(998.0, "accelerator out of memory", "RESOURCE_EXHAUSTED: Error allocating device buffer")
+CONTAINER = OutOfMemorySeen(998.0, "killed at the container's limit", "Reason: OOMKilled")
 LONG_AGO = OutOfMemorySeen(100.0, "CUDA out of memory", "retrying with half the batch")
 OWN = {"oom_kills_delta": 1, "cgroup_owned": True, "cgroup_headroom_bytes": 10**6, "host_headroom_bytes": 10**10}
 SHARED = {**OWN, "cgroup_owned": False}
@@ -108,7 +112,14 @@ TABLE = [
     ("kernel record, but it exited", {"exit_code": 0, "kernel_record": MEMCG}, Cause.COMPLETED),
     ("kernel record of a neighbour", {"exit_signal": "SIGKILL", "kernel_record": NEIGHBOUR, **SHARED}, Cause.SIGNALLED),
     ("neighbour, status unknown", {"kernel_record": NEIGHBOUR, **SHARED}, Cause.UNKNOWN),
-    ("a worker was killed, it failed", {"exit_code": 1, "kernel_record": WORKER, **OWN}, Cause.FAILED),
+    ("a worker was killed, it failed", {"exit_code": 1, "kernel_record": WORKER, **OWN}, Cause.OOM_CGROUP),
+    ("a worker was killed, it went on", {"exit_code": 0, "kernel_record": WORKER, **OWN}, Cause.COMPLETED),
+    ("a worker was killed, as the log says", {"exit_code": 1, "log_oom": KILLED}, Cause.WORKER_KILLED),
+    ("the same, and the counter rose", {"exit_code": 1, "log_oom": KILLED, **OWN}, Cause.OOM_CGROUP),
+    ("a monitor killed a task", {"exit_code": 1, "log_oom": MONITOR}, Cause.OOM_MONITOR),
+    ("a monitor killed it", {"exit_signal": "SIGTERM", "log_oom": MONITOR}, Cause.OOM_MONITOR),
+    ("an accelerator", {"exit_code": 1, "log_oom": TPU}, Cause.ACCELERATOR_OOM),
+    ("a container", {"exit_code": 137, "log_oom": CONTAINER}, Cause.OOM_CGROUP),
     ("a shell whose child was killed", {"exit_code": 137, "kernel_record": WORKER, **OWN}, Cause.OOM_CGROUP),
     ("137 without a record", {"exit_code": 137}, Cause.FAILED),
     ("counter, own cgroup", {"exit_signal": "SIGKILL", **OWN}, Cause.OOM_CGROUP),
@@ -148,7 +159,7 @@ TABLE = [
     ("Slurm", {"exit_signal": "SIGKILL", "log_oom": SLURM, "oom_kills_delta": 0}, Cause.OOM_SCHEDULER),
     ("Slurm, the child of a shell", {"exit_code": 137, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
     ("Slurm, by SIGTERM", {"exit_signal": "SIGTERM", "log_oom": SLURM}, Cause.OOM_SCHEDULER),
-    ("Slurm, too late", {"exit_signal": "SIGKILL", "signalled": INT, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
+    ("Slurm, after ours", {"exit_signal": "SIGKILL", "signalled": INT, "log_oom": SLURM}, Cause.UNSAVED),
     ("Slurm, but ours ended it", {"exit_signal": "SIGINT", "signalled": INT, "log_oom": SLURM}, Cause.UNSAVED),
     (
         "Slurm, and the kernel's record",

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import survival_reason
+from memwatch.core.cause_of_death import last_line, survival_reason
+from memwatch.core.events import OutOfMemorySeen
 from memwatch.core.text_and_units import printable
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in step\n    x = torch.empty(2**40)\n'
@@ -32,6 +33,7 @@ DIED = {
     "after a bar": (f"  3%|  | 1/40\r  5%|  | 2/40\r{TRACEBACK}{OOM}\n", OOM, 1, None),
     "bad_alloc": (ABORT, "what(): std::bad_alloc", None, "SIGABRT"),
     "bad_alloc, first line": (ABORT, ABORT.splitlines()[0], None, "SIGABRT"),
+    "Rust": ("memory allocation of 64 bytes failed\n", "memory allocation of 64 bytes failed", None, "SIGABRT"),
     "bad_alloc below a shell": (ABORT, "what(): std::bad_alloc", 134, None),
     "Java": ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap\n\tat A.b(A.java:3)\n',
              'Exception in thread "main" java.lang.OutOfMemoryError: Java heap', 1, None),
@@ -43,25 +45,78 @@ OUTLIVED = {
     "it says so in the same line": ("MemoryError: retrying\n", "MemoryError: retrying", 1, None, "retrying"),
     "a message, and the log went on": (f"ERROR {OOM}\nloss 0.3\n", f"ERROR {OOM}", 1, None, "loss 0.3"),
     "its own status": (f"{TRACEBACK}{OOM}\n", OOM, 3, None, "status"),
-    "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "aborted"),
-    "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "aborted"),
+    "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "because of it"),
+    "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "because of it"),
     "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "at the end of the log"),
 }
 
 
+RAY = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+LOKY = "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process managed by the executor was"
+TF = "OOM when allocating tensor with shape[8192,8192] on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu"
+GRAPH = (
+    f"{TRACEBACK}tensorflow.ResourceExhaustedError: Graph execution error:\n\n{TF}\n\t [[{{{{node a}}}}]]\nHint: see\n"
+)
+MONITORED = {
+    "a task of Ray's": (f"{TRACEBACK}{RAY}\nMemory on the node was 15.2 GB\nTop 3 memory users:\n", RAY, 1, None),
+    "a driver that ended by a signal": (f"{RAY}\nray::train()\n", RAY, None, "SIGKILL"),
+    "its own status": (f"{RAY}\nray::train()\n", RAY, 17, None),
+}
+KILLED_AND_WENT_ON = {
+    "it tried again": (f"{RAY}\nretrying the task\n", RAY, 1, None, "retrying"),
+    "another exception": (f"{RAY}\nloss 0.3\n{OTHER}", RAY, 1, None, "ValueError"),
+    "a signal long after": (RAY + "\n" + "loss 0.3\n" * 100, RAY, None, "SIGKILL", "nothing in the log"),
+}
+
+
+def seen(line, kind="MemoryError"):
+    return OutOfMemorySeen(1.0, kind, line)
+
+
+@pytest.mark.parametrize("case", MONITORED.values(), ids=MONITORED)
+def test_a_memory_monitor_killed_it(case):
+    log, line, *end = case
+    assert survival_reason(log, seen(line, "killed by a memory monitor"), *end) == ""
+
+
+@pytest.mark.parametrize("case", KILLED_AND_WENT_ON.values(), ids=KILLED_AND_WENT_ON)
+def test_a_memory_monitor_killed_a_part_and_the_program_went_on(case):
+    log, line, *end, why = case
+    assert why in survival_reason(log, seen(line, "killed by a memory monitor"), *end)
+
+
+def test_a_killed_worker_ends_the_program_with_whatever_status():
+    assert survival_reason(f"{TRACEBACK}{LOKY}\n", seen(LOKY, "worker killed"), 3, None) == ""
+
+
+def test_the_line_may_stand_in_the_message_of_the_exception():
+    assert survival_reason(GRAPH, seen(TF), 1, None) == ""
+
+
+def test_a_rank_s_prefix_may_stand_before_the_line_too():
+    log = "".join(f"[rank0]: {one}\n" for one in f"{TRACEBACK}{OOM}".splitlines())
+    assert survival_reason(log, seen(f"[rank0]: {OOM}"), 1, None) == ""
+
+
+def test_the_last_line_is_the_last_with_text():
+    assert last_line("a\nb \x1b[31mred\n  \n\r\n").startswith("b ")
+    assert last_line(" \n") == ""
+
+
 @pytest.mark.parametrize("case", DIED.values(), ids=DIED)
 def test_it_may_have_died_of_it(case):
-    assert survival_reason(*case) == ""
+    log, line, *end = case
+    assert survival_reason(log, seen(line), *end) == ""
 
 
 @pytest.mark.parametrize("case", OUTLIVED.values(), ids=OUTLIVED)
 def test_it_outlived_it(case):
-    *facts, why = case
-    assert why in survival_reason(*facts)
+    log, line, *end, why = case
+    assert why in survival_reason(log, seen(line), *end)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300), st.text(max_size=300), st.none() | st.integers(0, 255))
 def test_whatever_the_log_says_the_answer_is_a_printable_line(before, after, code):
-    found = survival_reason(f"{before}\n{OOM}\n{after}", OOM, code, None)
+    found = survival_reason(f"{before}\n{OOM}\n{after}", seen(OOM), code, None)
     assert found == printable(found, 400)

@@ -60,5 +60,5 @@ def test_what_cannot_be_used_is_named_with_its_fix(document: Any, message: str) 
 def test_every_packaged_preset_is_read_and_says_what_program_it_is_for() -> None:
     presets = packaged_presets()
     assert len({preset.name for preset in presets}) == len(presets) >= 8
-    assert [preset.name for preset in presets if preset.applies_to_all_logs] == ["common"]
+    assert [preset.name for preset in presets if preset.applies_to_all_logs] == ["common", "out of memory"]
     assert all(rule.contains for preset in presets for rule in preset.rules), "a rule without words costs every line"

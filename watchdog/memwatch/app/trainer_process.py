@@ -10,7 +10,8 @@ from memwatch.core.cause_of_death import (
     ExitEvidence,
     KernelRecord,
     explain_exit,
-    is_killed_by_scheduler,
+    is_consequence,
+    last_line,
     survival_reason,
 )
 from memwatch.core.events import (
@@ -70,9 +71,7 @@ class WatchedTrainer:
         self._kills_at_end: int | None = None
         self._memory: CgroupMemory | None = None  # the latest reading
         self._host: HostMemory | None = None
-        self._tmpfs: dict[
-            str, tuple[TmpfsMemory, int]
-        ] = {}  # by name: the latest, and the most taken between two samples
+        self._tmpfs: dict[str, tuple[TmpfsMemory, int]] = {}  # by name: the latest, the most taken between two samples
         self._signals: list[Signalled] = []  # of this interrupt episode
         self._unconfirmed: Signalling | None = None  # a signal whose outcome is not known yet
         self._checkpoint: CheckpointSeen | None = None
@@ -90,7 +89,8 @@ class WatchedTrainer:
             if event.state == "saved":
                 self._checkpoint, self._has_saved_since = event, self._first_signal_t is not None
         elif isinstance(event, OutOfMemorySeen):
-            self._observe_log_oom(event)
+            if self._log_oom is None or self._log_oom_survived or not is_consequence(event, self._log_oom):
+                self._log_oom, self._log_oom_survived = event, ""
         elif isinstance(event, GenerationSeen):
             if self._log_oom is not None and event.at == "start" and not event.before_watch:
                 self._log_oom_survived = f"{event.unit} {event.index:g} followed"
@@ -143,12 +143,6 @@ class WatchedTrainer:
             self.observe_event(event)
         return [*found, explain_exit(t, self._evidence(status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
 
-    def _observe_log_oom(self, event: OutOfMemorySeen) -> None:
-        """Keep the latest, but of a scheduler's lines the first, which has its limit."""
-        known = None if self._log_oom_survived else self._log_oom
-        if known is None or not (is_killed_by_scheduler(event) and is_killed_by_scheduler(known)):
-            self._log_oom, self._log_oom_survived = event, ""
-
     def _observe_signal(self, event: Signalling | Signalled) -> None:
         self._has_saved_since = self._has_saved_since and self._first_signal_t is not None
         if isinstance(event, Signalling):
@@ -194,7 +188,7 @@ class WatchedTrainer:
             evidence_after_signal = saved.evidence
         levels = self._memory.levels if self._memory is not None else ()
         headrooms = [level.limit_bytes - level.charged_bytes for level in levels if level.limit_bytes is not None]
-        kills = self._kernel_kills()
+        kills, log = self._kernel_kills(), self._log_end()
         return ExitEvidence(
             exit_code=status.exit_code if status else None,
             exit_signal=status.signal if status else None,
@@ -208,18 +202,19 @@ class WatchedTrainer:
             kernel_record=self._kernel_record(kills, levels) if kills else None,
             kernel_log_read=kills is not None and self._was_alive,
             log_oom=self._log_oom,
-            survived_oom_reason=self._log_oom_survival_reason(status),
+            survived_oom_reason=self._log_oom_survival_reason(log, status),
+            last_words=last_line(log),
             cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
             tmpfs=tuple(self._tmpfs.values()),
         )
 
-    def _log_oom_survival_reason(self, status: ExitStatus | None) -> str:
-        """Return why the last failed allocation in the log did not end the trainer; empty when it may have."""
-        if self._log_oom_survived or self._log_oom is None or is_killed_by_scheduler(self._log_oom):
+    def _log_oom_survival_reason(self, log: str, status: ExitStatus | None) -> str:
+        """Return why what the log says of memory did not end the trainer; empty when it may have."""
+        if self._log_oom_survived or self._log_oom is None:
             return self._log_oom_survived
         exit_code, signal = (status.exit_code, status.signal) if status is not None else (None, None)
-        return survival_reason(self._log_end(), self._log_oom.line, exit_code, signal)
+        return survival_reason(log, self._log_oom, exit_code, signal)
 
     def _last_oom_kills(self) -> int | None:
         """Return how many kills in its cgroup it is not known to have survived; None when they cannot be counted."""

@@ -6,16 +6,13 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | evidence | cause |
 |---|---|
 | ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
-| the kernel's OOM record names the trainer, killed or status unknown; or a child just before a status of 137 | OOM_* |
-| no record, a SIGKILL not ours (or status unknown), oom_kill of the trainer's *own* cgroup rose as it ended | OOM_* |
+| the kernel's OOM record names the trainer, killed or status unknown; or a child just before it failed | OOM_* |
+| no record, a SIGKILL not ours (or status unknown, or a worker killed), oom_kill of its own cgroup rose | OOM_* |
 | SIGBUS (or a status of 135), and a tmpfs was nearly full at the last sample | TMPFS_FULL |
-| the log ends with the scheduler's word that it kills at its limit, and it was killed or failed, not by us | \
-OOM_SCHEDULER |
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | UNSAVED |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
-| the log ends with a failed allocation (`survival_reason`), status not 0, not killed | MEMORY_ERROR, CUDA_OOM, \
-TMPFS_FULL (shared memory) |
+| the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
@@ -35,12 +32,26 @@ from memwatch.core.text_and_units import format_bytes, format_duration, printabl
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
+# What the rules for `oom` call it (configs/markers/out_of_memory.yaml); any other name: an allocation of main memory.
+_CAUSES_IN_LOG = {
+    "CUDA out of memory": Cause.CUDA_OOM,
+    "accelerator out of memory": Cause.ACCELERATOR_OOM,
+    "killed by a memory monitor": Cause.OOM_MONITOR,
+    "killed at the container's limit": Cause.OOM_CGROUP,
+    "Slurm memory limit": Cause.OOM_SCHEDULER,
+    "PBS memory limit": Cause.OOM_SCHEDULER,
+    "shared memory full": Cause.TMPFS_FULL,
+    "worker killed": Cause.WORKER_KILLED,
+}
+_KILLS = frozenset(
+    {Cause.OOM_MONITOR, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
+)  # the signal that ends the trainer is another's
+_ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
 _SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9}  # as a shell reports a signalled child
-_SHELL_SIGKILL, _SHELL_SIGBUS = _SHELL_STATUS["SIGKILL"], 128 + 7
+_SHELL_SIGBUS = 128 + 7
 # Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
 # shared memory is taken page by page, so that the last samples show it half written).
 NEARLY_FULL_SHARE = 0.1
-_SCHEDULERS = ("slurm", "pbs", "lsf")  # in the kind of an OutOfMemorySeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +84,9 @@ class ExitEvidence:
     survived_oom_reason: str = ""  # why log_oom did not end the trainer; empty: it may have
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
-    tmpfs: tuple[
-        tuple[TmpfsMemory, int], ...
-    ] = ()  # at the last sample, and the most that each took between two samples
+    last_words: str = ""  # the last line of the log
+    # At the last sample, and the most bytes that were taken in each between two samples.
+    tmpfs: tuple[tuple[TmpfsMemory, int], ...] = ()
 
     @property
     def delivered_signal(self) -> Signalled | None:
@@ -105,7 +116,7 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
-    if outside := _kernel_oom(e) or _full_tmpfs(e) or _killed_by_scheduler(t, e):
+    if outside := _kernel_oom(e) or _full_tmpfs(e):
         return outside
     if ours and e.escalated:
         return Cause.UNSAVED, f"the interrupt had no effect in time and {ours.signal} had to follow"
@@ -124,10 +135,12 @@ def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
     record = e.kernel_record
     if record is not None:
         killed = e.exit_signal == "SIGKILL" or not e.status_known
-        if (record.of_trainer and killed) or (record.of_child and e.exit_code == _SHELL_SIGKILL):
+        failed = bool(e.exit_code) or e.exit_signal is not None
+        if (record.of_trainer and killed) or (record.of_child and failed):
             return (Cause.OOM_HOST if record.constraint == "global" else Cause.OOM_CGROUP), f"kernel: {record.line}"
         return None  # The record is of another process, and the kernel kills one at a time.
-    if not _killed_by_somebody(e) or not e.cgroup_owned or not (e.oom_kills_delta or 0) > 0:
+    worker_killed = e.log_oom is not None and cause_in_log(e.log_oom) is Cause.WORKER_KILLED and e.exit_code != 0
+    if not (_killed_by_somebody(e) or worker_killed) or not e.cgroup_owned or not (e.oom_kills_delta or 0) > 0:
         return None
     return _tighter(e), f"the oom_kill counter of the trainer's own cgroup rose by {e.oom_kills_delta} at its end"
 
@@ -144,36 +157,6 @@ def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
                 f"{tmpfs.resource} was full ({format_bytes(tmpfs.total_bytes)}): {used}; {_status(e)}",
             )
     return None
-
-
-def is_killed_by_scheduler(seen: OutOfMemorySeen) -> bool:
-    """Whether the line is a batch scheduler's, which kills a job at its limit."""
-    return any(name in seen.kind.lower() for name in _SCHEDULERS)
-
-
-def _killed_by_scheduler(t: float, e: ExitEvidence) -> tuple[Cause, str] | None:
-    seen = e.log_oom
-    if seen is None or not is_killed_by_scheduler(seen) or e.survived_oom_reason or e.exit_code == 0:
-        return None
-    if not _is_last_words(t, e, seen) or not (_killed_by_somebody(e) or e.delivered_signal is None):
-        return None
-    limit = _limit_of_scheduler(seen.line)
-    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
-    return Cause.OOM_SCHEDULER, f"killed by {seen.kind.split()[0]} at {at}; {_log_line(t, seen)}"
-
-
-# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
-# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
-_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
-
-
-def _limit_of_scheduler(line: str) -> int | None:
-    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
-    if not (found := _EXCEEDED.search(line)):
-        return None
-    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
-        return int(found[2] or found[1]) << 10
-    return int(found[1])
 
 
 def _killed_by_somebody(e: ExitEvidence) -> bool:
@@ -193,7 +176,7 @@ def _tighter(e: ExitEvidence) -> Cause:
 def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     status = _status(e)
     if e.log_oom is not None and _died_of_log_oom(t, e, e.log_oom):
-        return _cause_of_log_oom(e.log_oom), _log_line(t, e.log_oom)
+        return cause_in_log(e.log_oom), _limit_text(e.log_oom) + _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
         return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
@@ -203,28 +186,56 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
 
-def _cause_of_log_oom(seen: OutOfMemorySeen) -> Cause:
-    kind = seen.kind.lower()
-    if "cuda" in kind:
-        return Cause.CUDA_OOM
-    return Cause.TMPFS_FULL if "shared memory" in kind else Cause.MEMORY_ERROR
+def cause_in_log(seen: OutOfMemorySeen) -> Cause:
+    """The cause of an end that this line of the log explains; of a user's own rule by the name that it gives."""
+    by_name = Cause.CUDA_OOM if "cuda" in seen.kind.lower() else Cause.MEMORY_ERROR
+    return _CAUSES_IN_LOG.get(seen.kind, by_name)
+
+
+def is_consequence(seen: OutOfMemorySeen, before: OutOfMemorySeen) -> bool:
+    """Whether `seen` only says that a worker was killed, just after `before` said why, or what a scheduler said first.
+
+    A scheduler's first line has its limit.
+    """
+    again = cause_in_log(seen) is Cause.OOM_SCHEDULER and cause_in_log(before) is Cause.OOM_SCHEDULER
+    return (again or cause_in_log(seen) is Cause.WORKER_KILLED) and seen.t - before.t <= LAST_WORDS_SECONDS
+
+
+# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
+# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
+_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
+
+
+def _limit_of_scheduler(line: str) -> int | None:
+    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
+    if not (found := _EXCEEDED.search(line)):
+        return None
+    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
+        return int(found[2] or found[1]) << 10
+    return int(found[1])
+
+
+def _limit_text(seen: OutOfMemorySeen) -> str:
+    """`killed by Slurm at its limit of 536.9 MB; `, empty for what is no scheduler's."""
+    if cause_in_log(seen) is not Cause.OOM_SCHEDULER:
+        return ""
+    limit = _limit_of_scheduler(seen.line)
+    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
+    return f"killed by {seen.kind.split()[0]} at {at}; "
 
 
 def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
-    """Whether the log ends with a failed allocation, and nothing contradicts that it was the cause."""
-    if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in (None, "SIGABRT"):  # C++ aborts on bad_alloc
+    """Whether the log ends with memory that ran out, and nothing contradicts that it was the cause."""
+    signals = (None, "SIGABRT", "SIGTERM", "SIGKILL") if cause_in_log(log_oom) in _KILLS else _ALLOCATION_SIGNALS
+    if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in signals:
         return False
-    return not is_killed_by_scheduler(log_oom) and _is_last_words(t, e, log_oom)
-
-
-def _is_last_words(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
 def _status(e: ExitEvidence) -> str:
     if e.exit_signal is not None:
         return f"ended by {e.exit_signal}"
-    if e.exit_code == _SHELL_SIGKILL:
+    if e.exit_code == _SHELL_STATUS["SIGKILL"]:
         return "exit status 137, as a shell reports a child that SIGKILL ended"
     return f"exit status {e.exit_code}" if e.exit_code is not None else "its exit status could not be read"
 
@@ -263,6 +274,8 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
         lines.append(_log_line(t, e.log_oom))
         if e.survived_oom_reason:
             lines.append(f"the trainer survived it: {e.survived_oom_reason}")
+    elif e.last_words and e.exit_code != 0:
+        lines.append(f"the log's last line: {e.last_words}")
     return lines
 
 
@@ -273,7 +286,8 @@ TRACEBACK_LINES = 400  # The longest traceback that is searched for its first li
 SHOWN_CHARS = 4096  # Characters of a line in which patterns are searched: a bound on the time.
 _LINE_ENDS = re.compile(r"[\r\n]+")
 _RANK_PREFIX = re.compile(r"^\[(?:rank)?\d+\]:? ?")  # [rank0]: as torchrun puts it before each line
-_RAISED = 1  # the status of a Python, or a Java, that an exception has ended
+MESSAGE_LINES = 60  # Lines of an exception's own message, of which one names the failed allocation (chosen).
+_RAISED = (None, 1, 2)  # the status of a Python, a Java or an R that an exception has ended; of a Go
 _ABORTED = 128 + 6  # the status of a shell whose child aborted
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt|Timeout|Expired)(?=:\s|$)|^SystemExit(?=:\s|$)|^Fatal Python error"
@@ -286,45 +300,68 @@ _LED_TO = re.compile(
 # Exceptions by which a launcher, a pool or another rank reports that another process has died.
 _OF_OTHERS = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool|BrokenPipeError|"
-    r"Connection\w*Error|EOFError|Dist\w*Error|RayTaskError|DataLoader worker|Fatal Python error: Aborted"
+    r"Connection\w*Error|EOFError|Dist\w*Error|RayTaskError|\w*Actor\w*Error|WorkerCrashed|TerminatedWorker|NodeDied|"
+    r"DataLoader worker|Fatal Python error: Aborted"
 )
 _GOES_ON = re.compile(
     r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
 )
-_ABORTS = re.compile(r"terminate called|Fatal Python error: Aborted")
+# C++, Python, Rust, Node
+_ABORTS = re.compile(
+    r"terminate called|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|^FATAL ERROR:"
+)
 _DIES = re.compile(r"^Exception in thread ")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
-def survival_reason(log: str, line: str, exit_code: int | None, exit_signal: str | None) -> str:
-    """Say in a few words why the failed allocation of `line` did not end the program; empty when it may have.
+def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit_signal: str | None) -> str:
+    """Say in a few words why what `seen` says did not end the program; empty when it may have.
 
     A program that dies of it prints that last: the end of a traceback, `terminate called`, or a message of its own. A
     program that survived says that it goes on, raises another exception, or exits with a status of its choice. Where
-    both are possible, it survived: the exit is then reported as failed without a cause. `log` is the end of the log, or
-    empty when it cannot be read; `line` is that of OutOfMemorySeen, which may be cut.
+    both are possible, it survived: the exit is then reported as failed without a cause. What kills a program or its
+    workers prints when it likes, and the status is its own. `log` is the end of the log, or empty when it cannot be
+    read; the line of `seen` may be cut.
     """
     if not log:
         return ""
     lines = [_RANK_PREFIX.sub("", logged) for logged in _LINE_ENDS.split(log) if logged.strip()]
-    start = line.rstrip("…")
+    start = _RANK_PREFIX.sub("", seen.line).rstrip("…")
     at = next((i for i in reversed(range(len(lines))) if start in printable(lines[i], SHOWN_CHARS)), None)
     if at is None:
         return "its line is not at the end of the log"
+    was_killed = cause_in_log(seen) in _KILLS
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
     if exit_signal is not None or exit_code == _ABORTED:
-        return "" if aborts else "nothing in the log says that the program aborted because of it"
-    if exit_code not in (None, _RAISED):
+        died = len(lines) - at <= AFTERMATH_LINES if was_killed else aborts
+        return "" if died else "nothing in the log says that the program ended because of it"
+    if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
+        return _continued(lines[at:])
+    if exit_code not in _RAISED:
         return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived
-    above = lines[max(0, at - TRACEBACK_LINES) : at]
-    ends_traceback = bool(above) and above[-1][:1].isspace() and any(_TRACEBACK in logged for logged in above)
-    if aborts or ends_traceback or _DIES.match(lines[at]):
+    if aborts or _DIES.match(lines[at]) or _is_in_traceback(lines, at):
         return ""
     # A message without a traceback was the cause only when nothing follows it.
     after = next((logged for logged in lines[at + 1 :] if not logged[:1].isspace()), None)
     return "" if after is None else f"the log went on: {printable(after)}"
+
+
+def last_line(log: str) -> str:
+    """The last line with text, printable; empty without one."""
+    return next((printable(line) for line in reversed(_LINE_ENDS.split(log)) if line.strip()), "")
+
+
+def _is_in_traceback(lines: Sequence[str], at: int) -> bool:
+    """Whether line `at` is the exception that ends a traceback, or a part of its message."""
+    ends = (
+        i
+        for i in range(at, max(0, at - MESSAGE_LINES), -1)
+        if lines[i - 1][:1].isspace() and not lines[i][:1].isspace()
+    )
+    end = next((i for i in ends if i == at or _EXCEPTION.match(lines[i])), 0)
+    return end > 0 and any(_TRACEBACK in logged for logged in lines[max(0, end - TRACEBACK_LINES) : end])
 
 
 def _continued(lines: Sequence[str]) -> str:

@@ -234,6 +234,9 @@ class Cause(str, Enum):
     TMPFS_FULL = "tmpfs_full"  # a full tmpfs, such as /dev/shm: SIGBUS, or as the log says
     MEMORY_ERROR = "memory_error"  # an allocation of main memory failed and ended it: MemoryError, bad_alloc
     CUDA_OOM = "cuda_oom"  # a GPU allocation failed and ended it
+    ACCELERATOR_OOM = "accelerator_oom"  # the same on another accelerator: TPU, ROCm, Apple's, NPU
+    OOM_MONITOR = "oom_monitor"  # a memory monitor killed it or a part of it: Ray's, systemd-oomd, earlyoom
+    WORKER_KILLED = "worker_killed"  # one of its workers was killed, and it failed for that
     SIGNALLED = "signalled"  # another signal, not ours
     UNKNOWN = "unknown"
 

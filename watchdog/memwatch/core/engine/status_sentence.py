@@ -34,6 +34,9 @@ _CAUSES = {
     Cause.TMPFS_FULL: "a full tmpfs (shared memory)",
     Cause.MEMORY_ERROR: "a failed allocation",
     Cause.CUDA_OOM: "CUDA out of memory",
+    Cause.ACCELERATOR_OOM: "the accelerator was out of memory",
+    Cause.OOM_MONITOR: "killed by a memory monitor",
+    Cause.WORKER_KILLED: "one of its workers was killed",
     Cause.SIGNALLED: "ended by a signal that was not memwatch's",
     Cause.UNKNOWN: "cause unknown",
 }

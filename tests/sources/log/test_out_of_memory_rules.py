@@ -1,0 +1,97 @@
+"""Each program's words for memory that ran out, and whose memory it was."""
+
+# ruff: noqa: E501 - lines as long as the programs print them
+
+from __future__ import annotations
+
+import pytest
+
+from memwatch.core.cause_of_death import cause_in_log
+from memwatch.core.events import OutOfMemorySeen
+from memwatch.sources.log.marker_parser import MarkerFinder
+from support.presets import packaged_presets
+
+LINES = {
+    "memory_error": (
+        "MemoryError",
+        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 1.20 GiB for an array with shape (4, 40000000)",
+        "pyarrow.lib.ArrowMemoryError: realloc of size 8589934592 failed",
+        "_duckdb.OutOfMemoryException: Out of Memory Error: failed to allocate data of size 16.0 MiB (3.7 GiB/3.7 GiB used)",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+        "to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)",
+        "  what():  std::bad_alloc",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "memory allocation of 34359738368 bytes failed",
+        "fatal error: runtime: out of memory",
+        "ERROR: LoadError: OutOfMemoryError()",
+        "Error: cannot allocate vector of size 7.5 Gb",
+        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        "ResourceExhaustedError: OOM when allocating tensor with shape[8192,8192] on /job:localhost/device:CPU:0 by allocator",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+        "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.",
+    ),
+    "cuda_oom": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCCachingHostAllocator.cpp:278",
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 512 bytes).",
+        "torch.distributed.DistBackendError: NCCL error: unhandled cuda error, Last error: Cuda failure 2 'out of memory'",
+        "xgboost.core.XGBoostError: Memory allocation error on worker 0: bad_alloc: cudaErrorMemoryAllocation: out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /rmm/cuda_memory_resource.hpp:69",
+        "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,1024] on /job:localhost/device:GPU:0 by allocator",
+        "Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, 15.5GB memory has been allocated",
+        "failed to allocate 15.75G (16914055168 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    ),
+    "accelerator_oom": (
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB",
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.92 GB, other allocations: 228.33 MB, max allowed: 18.13 GB)",
+        "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity)",
+        "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 1.00 GiB.",
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
+        "RuntimeError: RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 1.00G. That was not possible.",
+        "RESOURCE_EXHAUSTED: Attempting to reserve 12.04G at the bottom of memory. That was not possible. There are 10.5G free",
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 18.2G of 15.7G hbm.",
+        "RuntimeError: Native API failed. Native API returns: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    ),
+    "oom_monitor": (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        "(raylet) [2024-05-01 12:00:00,123 E 99 99] (raylet) node_manager.cc:3084: 3 Workers (tasks / actors) killed due to "
+        "memory pressure (OOM), 0 Workers crashed due to other reasons",
+        "systemd[1]: run-u12.scope: systemd-oomd killed 12 process(es) in this unit.",
+    ),
+    "oom_cgroup": (
+        "    Reason:       OOMKilled",
+        "Container killed by YARN for exceeding memory limits. 5.5 GB of 5.5 GB physical memory used.",
+    ),
+    "worker_killed": (
+        "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process managed by the executor was unexpectedly",
+        "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed. ",
+        "RuntimeError: DataLoader worker (pid(s) 4242, 4243) exited unexpectedly",
+        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+        "E0501 12:00:00.000 99 torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: -9) local_rank: 1 (pid: 7)",
+        "mpirun noticed that process rank 1 with PID 4242 on node n exited on signal 9 (Killed).",
+    ),
+    None: (
+        "except torch.cuda.OutOfMemoryError:",
+        "  raise MemoryError('too large')",
+        "memory allocated: 512 MiB, out of 80 GiB",
+        "grpc: RESOURCE_EXHAUSTED: Received message larger than max (5242880 vs. 4194304)",
+        "openai.RateLimitError: RESOURCE_EXHAUSTED: quota exceeded",
+        '"OOMKilled": false,',
+        "DataLoader worker (pid 4242) is killed by signal: Segmentation fault.",
+        "Replay memory: 5000 / 10000",
+        "Epoch 3: memory 512 MB allocated",
+        "UserWarning: this may cause out-of-memory errors on small GPUs",
+        "Allocating 1024 MiB for the cache",
+    ),
+}
+CASES = [(line, cause) for cause, lines in LINES.items() for line in lines]
+
+
+@pytest.mark.parametrize(("line", "cause"), CASES, ids=[line[:60] for line, _ in CASES])
+def test_the_line_says_whose_memory_ran_out(line: str, cause: str | None) -> None:
+    finder = MarkerFinder(packaged_presets())
+    found = [one.event for one in finder.find_markers(line, 0, 1, 5.0) if isinstance(one.event, OutOfMemorySeen)]
+    assert {cause_in_log(event).value for event in found} == ({cause} if cause else set())
