@@ -9,8 +9,6 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before it failed | OOM_* |
 | no record, a SIGKILL not ours (or status unknown, or a worker killed), oom_kill of its own cgroup rose | OOM_* |
 | SIGBUS (or a status of 135), and a tmpfs was nearly full at the last sample | TMPFS_FULL |
-| the log ends with the scheduler's word that it kills at its limit, and it was killed or failed, not by us | \
-OOM_SCHEDULER |
 | ours, and its own checkpoint on disk is as good as one: hardly any work is lost | SAVED |
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | as if ours |
@@ -42,6 +40,8 @@ _CAUSES_IN_LOG = {
     "accelerator out of memory": Cause.ACCELERATOR_OOM,
     "killed by a memory monitor": Cause.OOM_MONITOR,
     "killed at the container's limit": Cause.OOM_CGROUP,
+    "Slurm memory limit": Cause.OOM_SCHEDULER,
+    "PBS memory limit": Cause.OOM_SCHEDULER,
     "shared memory full": Cause.TMPFS_FULL,
     "worker killed": Cause.WORKER_KILLED,
 }
@@ -52,7 +52,6 @@ _SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9, "SI
 # Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
 # shared memory is taken page by page, so that the last samples show it half written).
 NEARLY_FULL_SHARE = 0.1
-_SCHEDULERS = ("slurm", "pbs", "lsf")  # in the kind of an OutOfMemorySeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
-    if outside := _kernel_oom(e) or _full_tmpfs(e) or _killed_by_scheduler(t, e):
+    if outside := _kernel_oom(e) or _full_tmpfs(e):
         return outside
     last = e.checkpoint
     has_saved = last is not None and last.lost_seconds <= max(LITTLE_WORK_SECONDS, e.save_seconds)
@@ -180,31 +179,6 @@ def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
     return None
 
 
-def _killed_by_scheduler(t: float, e: ExitEvidence) -> tuple[Cause, str] | None:
-    seen = e.log_oom
-    if seen is None or cause_in_log(seen) is not Cause.OOM_SCHEDULER or e.survived_oom_reason or e.exit_code == 0:
-        return None
-    if not _is_last_words(t, e, seen) or not (_killed_by_somebody(e) or e.delivered_signal is None):
-        return None
-    limit = _limit_of_scheduler(seen.line)
-    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
-    return Cause.OOM_SCHEDULER, f"killed by {seen.kind.split()[0]} at {at}; {_log_line(t, seen)}"
-
-
-# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
-# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
-_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
-
-
-def _limit_of_scheduler(line: str) -> int | None:
-    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
-    if not (found := _EXCEEDED.search(line)):
-        return None
-    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
-        return int(found[2] or found[1]) << 10
-    return int(found[1])
-
-
 def _killed_by_somebody(e: ExitEvidence) -> bool:
     """Whether it ended by a SIGKILL that memwatch did not send, or in an unknown way."""
     sent_kill = e.delivered_signal is not None and e.delivered_signal.signal == "SIGKILL"
@@ -222,7 +196,7 @@ def _tighter(e: ExitEvidence) -> Cause:
 def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     status = _status(e)
     if e.log_oom is not None and _died_of_log_oom(t, e, e.log_oom):
-        return cause_in_log(e.log_oom), _log_line(t, e.log_oom)
+        return cause_in_log(e.log_oom), _limit_text(e.log_oom) + _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
         return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
@@ -234,20 +208,40 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
 
 def cause_in_log(seen: OutOfMemorySeen) -> Cause:
     """The cause of an end that this line of the log explains; of a user's own rule by the name that it gives."""
-    kind = seen.kind.lower()
-    if any(name in kind for name in _SCHEDULERS):
-        return Cause.OOM_SCHEDULER
-    return _CAUSES_IN_LOG.get(seen.kind, Cause.CUDA_OOM if "cuda" in kind else Cause.MEMORY_ERROR)
+    by_name = Cause.CUDA_OOM if "cuda" in seen.kind.lower() else Cause.MEMORY_ERROR
+    return _CAUSES_IN_LOG.get(seen.kind, by_name)
 
 
 def is_consequence(seen: OutOfMemorySeen, before: OutOfMemorySeen) -> bool:
-    """Whether `seen` only repeats `before`, or says that a worker was killed, just after `before` said why.
+    """Whether `seen` only says that a worker was killed, just after `before` said why, or what a scheduler said first.
 
-    Of a scheduler's lines the first has its limit.
+    A scheduler's first line has its limit.
     """
-    cause = cause_in_log(seen)
-    repeats = cause is Cause.WORKER_KILLED or cause is cause_in_log(before) is Cause.OOM_SCHEDULER
-    return repeats and seen.t - before.t <= LAST_WORDS_SECONDS
+    again = cause_in_log(seen) is Cause.OOM_SCHEDULER and cause_in_log(before) is Cause.OOM_SCHEDULER
+    return (again or cause_in_log(seen) is Cause.WORKER_KILLED) and seen.t - before.t <= LAST_WORDS_SECONDS
+
+
+# slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed
+# =>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb
+_EXCEEDED = re.compile(r"exceeded (?:memory )?limit (?:\([0-9]{1,18} > ([0-9]{1,18})\)|([0-9]{1,15})kb)")
+
+
+def _limit_of_scheduler(line: str) -> int | None:
+    """Return the limit in bytes that a scheduler's line names; None without one. Before 18.08 Slurm wrote KiB."""
+    if not (found := _EXCEEDED.search(line)):
+        return None
+    if found[2] or int(found[1]) % (1 << 20) or int(found[1]) < 1 << 26:  # Slurm's limits are whole MiB
+        return int(found[2] or found[1]) << 10
+    return int(found[1])
+
+
+def _limit_text(seen: OutOfMemorySeen) -> str:
+    """`killed by Slurm at its limit of 536.9 MB; `, empty for what is no scheduler's."""
+    if cause_in_log(seen) is not Cause.OOM_SCHEDULER:
+        return ""
+    limit = _limit_of_scheduler(seen.line)
+    at = "its memory limit" if limit is None else f"its limit of {format_bytes(limit)}"
+    return f"killed by {seen.kind.split()[0]} at {at}; "
 
 
 def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
@@ -255,10 +249,6 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
     signals = (None, "SIGABRT", "SIGTERM", "SIGKILL") if cause_in_log(log_oom) in _KILLS else _ALLOCATION_SIGNALS
     if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in signals:
         return False
-    return _is_last_words(t, e, log_oom)
-
-
-def _is_last_words(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
