@@ -58,6 +58,7 @@ from memwatch.sources.memory import (
     kernel_oom_log,
     pagemap,
     process_tree,
+    tmpfs,
 )
 from memwatch.sources.target import find_process, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
@@ -239,6 +240,9 @@ PARSERS = {
     "cgroup.parse_proc_cgroup": Parser(cgroup.parse_proc_cgroup, (b"9:memory:/job\n0::/job\n",)),
     "cgroup.parse_mountinfo": Parser(
         cgroup.parse_mountinfo, (b"36 35 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",)
+    ),
+    "tmpfs.parse_tmpfs_mounts": Parser(
+        tmpfs.parse_tmpfs_mounts, (b"30 25 0:27 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=245760k\n",)
     ),
     "pagemap.parse_maps": Parser(pagemap.parse_maps, (_MAPS,)),
     "table_counters.parse_box_row": Parser(text(table_counters.parse_box_row), (b"| iterations | 2 |", b"| n | 1,2 |")),

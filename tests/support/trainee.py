@@ -228,7 +228,7 @@ class Files:
     def begin(self, name: str) -> Path:
         """Open a checkpoint."""
         self._path = self._folder / name
-        self._path.write_bytes(b"weights")
+        self._path.write_bytes(b"\x80\x04weights")  # as a pickle begins
         (self._process / "fd" / "7").symlink_to(self._path)
         self._tell_position()
         return self._path

@@ -70,7 +70,7 @@ LINES = {
         "RuntimeError: DataLoader worker (pid(s) 4242, 4243) exited unexpectedly",
         "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future",
         "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
-        "E0501 12:00:00.000 99 torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: -9) local_rank: 1 (pid: 7)",
+        "  traceback : Signal 9 (SIGKILL) received by PID 4242",
         "mpirun noticed that process rank 1 with PID 4242 on node n exited on signal 9 (Killed).",
     ),
     None: (

@@ -300,9 +300,14 @@ def forecast_fields(
         "limit_origin": limit.origin if limit else None,
         "used": usage.used_bytes,
         "headroom": limit.headroom_bytes if limit else None,
-        "drivers": [asdict(one) for one in outlook.drivers],
+        "drivers": [_driver_fields(one) for one in outlook.drivers],
         "action": action,
     }
+
+
+def _driver_fields(one: GrowthDriver) -> dict[str, Any]:
+    """Its fields, with ranges as lists: a stored notice comes back with lists."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(one).items()}
 
 
 # --- notices as lines -----------------------------------------------------------------------------------------------
