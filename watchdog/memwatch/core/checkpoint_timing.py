@@ -106,13 +106,14 @@ class CheckpointTracker:
     def is_writing(self, t: float, seconds: float) -> bool:
         """Whether a checkpoint is being written at `t`; one takes `seconds`, and is given up after four times that.
 
-        Before one was measured, it is believed as long as the files show it. A line of the log begins one at most.
+        Before one was measured, it is believed as long as the files show it. Each line of the log counts anew.
         """
         if self._writing_t is None:
             return False
         if self._is_in_files and not self._measured:
             return t - self._writing_seen_t <= WRITING_TIMEOUT_SECONDS
-        return t - self._writing_t <= max(HOLD_LEAST_SECONDS, HOLD_TIMES * seconds if self._measured else seconds)
+        since_t = self._writing_t if self._is_in_files else self._writing_seen_t
+        return t - since_t <= max(HOLD_LEAST_SECONDS, HOLD_TIMES * seconds)
 
     def duration_estimate(self, configured: float | None, generation_seconds: float | None) -> tuple[float, str]:
         """Estimate the seconds of a checkpoint; return them with the origin of the estimate."""

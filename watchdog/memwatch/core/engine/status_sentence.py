@@ -306,8 +306,14 @@ def forecast_fields(
 
 
 def _driver_fields(one: GrowthDriver) -> dict[str, Any]:
-    """Its fields, with ranges as lists: a stored notice comes back with lists."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(one).items()}
+    """Its fields as JSON has them, so that a stored notice is equal to a new one."""
+
+    def as_json(value: object) -> object:
+        if isinstance(value, tuple):
+            return [as_json(bound) for bound in value]
+        return json_number(value) if isinstance(value, float) else value
+
+    return {name: as_json(value) for name, value in asdict(one).items()}
 
 
 # --- notices as lines -----------------------------------------------------------------------------------------------
