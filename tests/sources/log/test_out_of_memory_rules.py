@@ -13,6 +13,7 @@ from support.presets import packaged_presets
 
 LINES = {
     "memory_error": (
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 1717986918400 bytes.",
         "MemoryError",
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 1.20 GiB for an array with shape (4, 40000000)",
         "pyarrow.lib.ArrowMemoryError: realloc of size 8589934592 failed",
@@ -31,6 +32,7 @@ LINES = {
         "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.",
     ),
     "cuda_oom": (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
         "RuntimeError: CUDA error: out of memory",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCCachingHostAllocator.cpp:278",
@@ -48,19 +50,31 @@ LINES = {
         "RuntimeError: MPS backend out of memory (MPS allocated: 17.92 GB, other allocations: 228.33 MB, max allowed: 18.13 GB)",
         "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity)",
         "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 1.00 GiB.",
-        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
         "RuntimeError: RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 1.00G. That was not possible.",
         "RESOURCE_EXHAUSTED: Attempting to reserve 12.04G at the bottom of memory. That was not possible. There are 10.5G free",
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 18.2G of 15.7G hbm.",
         "RuntimeError: Native API failed. Native API returns: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
     ),
     "oom_monitor": (
+        "4m11s  Warning  Evicted  pod/egg-7c9d  The node was low on resource: memory. Container egg was using 6110216Ki",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
         "(raylet) [2024-05-01 12:00:00,123 E 99 99] (raylet) node_manager.cc:3084: 3 Workers (tasks / actors) killed due to "
         "memory pressure (OOM), 0 Workers crashed due to other reasons",
         "systemd[1]: run-u12.scope: systemd-oomd killed 12 process(es) in this unit.",
     ),
+    "oom_host": ("Out of memory: Killed process 1440763 (python) total-vm:87033376kB, anon-rss:60356340kB",),
+    "oom_scheduler": (
+        "slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed",
+        "slurmstepd-node-c11-n01: error: Exceeded job memory limit",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=9046.batch. Some of the step tasks have been OOM Killed.",
+        "=>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb",
+    ),
+    "tmpfs_full": (
+        "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
+        "OSError: [Errno 28] No space left on device: '/psm_b2f41c09'",
+    ),
     "oom_cgroup": (
+        "Memory cgroup out of memory: Killed process 812 (python) total-vm:8kB",
         "    Reason:       OOMKilled",
         "Container killed by YARN for exceeding memory limits. 5.5 GB of 5.5 GB physical memory used.",
     ),

@@ -40,12 +40,15 @@ _CAUSES_IN_LOG = {
     "accelerator out of memory": Cause.ACCELERATOR_OOM,
     "killed by a memory monitor": Cause.OOM_MONITOR,
     "killed at the container's limit": Cause.OOM_CGROUP,
+    "killed by the kernel, host out of memory": Cause.OOM_HOST,
     "Slurm memory limit": Cause.OOM_SCHEDULER,
     "PBS memory limit": Cause.OOM_SCHEDULER,
     "shared memory full": Cause.TMPFS_FULL,
     "worker killed": Cause.WORKER_KILLED,
 }
-_KILLS = frozenset({Cause.OOM_MONITOR, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER})  # the trainer's signal is another's
+_KILLS = frozenset(
+    {Cause.OOM_MONITOR, Cause.OOM_HOST, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
+)  # the trainer's signal is another's
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
 # as a shell reports a signalled child
 _SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9, "SIGBUS": 128 + 7}
@@ -306,8 +309,9 @@ TRACEBACK_LINES = 400  # The longest traceback that is searched for its first li
 SHOWN_CHARS = 4096  # Characters of a line in which patterns are searched: a bound on the time.
 _LINE_ENDS = re.compile(r"[\r\n]+")
 _RANK_PREFIX = re.compile(r"^\[(?:rank)?\d+\]:? ?")  # [rank0]: as torchrun puts it before each line
+DYING_LINES = 4  # Lines between the one that says that a program dies and the one that names memory (chosen).
 MESSAGE_LINES = 60  # Lines of an exception's own message, of which one names the failed allocation (chosen).
-_RAISED = (None, 1, 2)  # the status of a Python, a Java or an R that an exception has ended; of a Go
+_RAISED = (None, 1, 2, 17)  # status where an exception ends a Python, Java, R or Julia; a Go; a process of torch_xla
 _ABORTED = 128 + 6  # the status of a shell whose child aborted
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt|Timeout|Expired)(?=:\s|$)|^SystemExit(?=:\s|$)|^Fatal Python error"
@@ -330,7 +334,9 @@ _GOES_ON = re.compile(
 _ABORTS = re.compile(
     r"terminate called|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|^FATAL ERROR:"
 )
-_DIES = re.compile(r"^Exception in thread ")
+_DIES = re.compile(
+    r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:"
+)  # Java, XLA, Go, Julia, Node
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -361,7 +367,7 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived
-    if aborts or _DIES.match(lines[at]) or _is_in_traceback(lines, at):
+    if aborts or _is_in_traceback(lines, at) or any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1])):
         return ""
     # A message without a traceback was the cause only when nothing follows it.
     after = next((logged for logged in lines[at + 1 :] if not logged[:1].isspace()), None)
