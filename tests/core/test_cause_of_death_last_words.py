@@ -37,7 +37,7 @@ DIED = {
     "bad_alloc below a shell": (ABORT, "what(): std::bad_alloc", 134, None),
     "Java": ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap\n\tat A.b(A.java:3)\n',
              'Exception in thread "main" java.lang.OutOfMemoryError: Java heap', 1, None),
-    "Go": ("fatal error: runtime: out of memory\n\nruntime stack:\nruntime.throw(0xaf7e25, 0x16)\n\t/usr/a.go:617 +0x72\n",
+    "Go": ("fatal error: runtime: out of memory\n\nruntime stack:\nruntime.throw(0xaf7e25)\n\ta.go:617\n",
            "fatal error: runtime: out of memory", 2, None),
     "Julia": ("ERROR: LoadError: OutOfMemoryError()\nStacktrace:\n [1] Type at ./boot.jl:396\nin expression at a.jl\n",
               "ERROR: LoadError: OutOfMemoryError()", 1, None),

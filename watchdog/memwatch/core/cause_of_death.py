@@ -334,9 +334,8 @@ _GOES_ON = re.compile(
 _ABORTS = re.compile(
     r"terminate called|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|^FATAL ERROR:"
 )
-_DIES = re.compile(
-    r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:"
-)  # Java, XLA, Go, Julia, Node
+# Java, XLA, Go, Julia, Node
+_DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = "Traceback (most recent call last)"
 
 
