@@ -182,8 +182,8 @@ def test_the_kernel_kills_it_in_its_cgroup(folder: Folder) -> None:
 
 
 @pytest.mark.cgroup
-@pytest.mark.parametrize(("end", "cause"), [("time.sleep(2)", "completed"), ("sys.exit(4)", "failed")])
-def test_a_killed_worker_is_not_its_end(folder: Folder, end: str, cause: str) -> None:
+@pytest.mark.parametrize(("end", "cause"), [("time.sleep(2)", "completed"), ("sys.exit(4)", "oom_cgroup")])
+def test_a_killed_worker_is_its_end_where_it_fails(folder: Folder, end: str, cause: str) -> None:
     needs_cgroup()
     exited, watch, _ = watch_end(folder, code(WORKER + end), "--dry-run", limit_bytes=150 * MB)
     assert exited["cause"] == cause, watch.said()

@@ -58,9 +58,14 @@ _CACHES = ("__pycache__", "site-packages", "dist-packages", "node_modules", ".ca
 
 
 def may_be_checkpoint(path: str) -> bool:
-    """Whether a file at this path may be a checkpoint: not in /proc, a package's folder, a cache, nor deleted."""
+    """Whether a file at this path may be a checkpoint: not in /proc, a package's folder, a cache, nor deleted.
+
+    A file right in /dev/shm is shared memory of the program, unless its name says otherwise.
+    """
     if path.startswith(_NO_FOLDERS):
-        return path.startswith("/dev/shm/") and not path.endswith(" (deleted)")  # noqa: S108 -- read only
+        folder, _, name = path.rpartition("/")
+        is_saved = folder.startswith("/dev/shm/") or (folder == "/dev/shm" and _suggests(name))  # noqa: S108 -- read only
+        return is_saved and not path.endswith(" (deleted)")
     return path.startswith("/") and not path.endswith(" (deleted)") and not any(f"/{c}/" in path for c in _CACHES)
 
 

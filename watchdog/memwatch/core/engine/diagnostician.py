@@ -170,6 +170,9 @@ class Diagnostician:
         )
         findings, counted, self._explained, history = causes.findings, causes.drivers, causes.explained, causes.history
         containers, types = history.growing_attributes(), history.types_growing_in_count()
+        if history is not self._names:  # names lead deeper than to the object that holds all
+            known = {one.name for one in containers}
+            containers += [one for one in self._names.growing_attributes() if one.name not in known]
         for one in findings:
             self._report_once(t, one, context.unit)
         self.diagnosis = Diagnosis(

@@ -107,16 +107,18 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     fills = sum(one.growth.per_unit for one in filling)
     is_calm = memory is None or memory.per_unit < context.threshold_bytes / names.stride
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
+    found = []
+    if memory is not None and known >= EXPLAINS:
+        found = [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
+        found += _array_findings(names, context, memory)
     if heaps.memory_growth() is not None or (heaps.records and heaps.records[-1].t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, context)
+        specific = [one for one in findings if one.cause != UNBOUNDED.name]
+        if found and len(specific) < len(findings):  # names lead deeper than to the object that holds all
+            findings = sorted((*specific, *found), key=lambda finding: -finding.growth.per_unit)
         taken = {one.growth.name for one in findings}
-        findings = [*(one for one in filling if one.growth.name not in taken), *findings]
-        return Causes(findings, drivers, explained, heaps)
-    found = beside
-    if memory is not None and known >= EXPLAINS:
-        found += [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
-        found += _array_findings(names, context, memory)
-    found.sort(key=lambda finding: -finding.growth.per_unit)
+        return Causes([*(one for one in filling if one.growth.name not in taken), *findings], drivers, explained, heaps)
+    found = sorted((*beside, *found), key=lambda finding: -finding.growth.per_unit)
     drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
     return Causes([*filling, *found], drivers, explained, heaps if heaps.records and not found else names)
 
