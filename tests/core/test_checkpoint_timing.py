@@ -47,3 +47,14 @@ def test_files_that_are_told_after_the_log_are_of_the_save_that_it_told():
     tracker = CheckpointTracker()
     tracker.record_saved(10.0, "log")
     assert tracker.is_duplicate(9.5, "file") and tracker.is_duplicate(9.9, "file")
+
+
+def test_a_save_that_files_show_after_the_log_has_told_all_of_it_leaves_nothing_open() -> None:
+    saves = CheckpointTracker()
+    saves.record_writing(10.0, "log", "Saving checkpoint to a.npz")
+    saves.record_saved(10.0, "log", None, "Checkpoint saved: a.npz")
+    saves.record_writing(10.5, FILES, "a.npz is being written")
+    assert saves.is_duplicate(9.9, FILES)
+    assert not saves.is_writing(11.0, 1.0)
+    saves.record_writing(20.0, "log", "Saving checkpoint to b.npz")
+    assert saves.record_saved(20.5, "log", None, "Checkpoint saved: b.npz") == 0.5

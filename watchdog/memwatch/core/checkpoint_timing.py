@@ -63,6 +63,8 @@ class CheckpointTracker:
     def is_duplicate(self, t: float, witness: str) -> bool:
         """Whether this "saved" is another witness ("log", "file") of the known save; call it once for each."""
         if witness != self._witness and self.saved_t is not None and t <= self.saved_t:
+            if self.is_writing_duplicate:
+                self._writing_t = None
             return True  # files are told late: the log has told of this save, or of a later one
         if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_writing_duplicate):
             return False
