@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from memwatch.core.checkpoint_timing import HOLD_LEAST_SECONDS, HOLD_TIMES, WRITING_TIMEOUT_SECONDS, CheckpointTracker
+from memwatch.core.checkpoint_timing import (
+    FILES,
+    HOLD_LEAST_SECONDS,
+    HOLD_TIMES,
+    WRITING_TIMEOUT_SECONDS,
+    CheckpointTracker,
+)
 
 
 def measured(seconds: float) -> CheckpointTracker:
