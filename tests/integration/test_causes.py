@@ -42,7 +42,7 @@ def watched(kind: str, tmp_path: Path) -> Iterator[Memwatch]:
 )
 def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: float, tmp_path: Path) -> None:
     with watched(kind, tmp_path) as watch:
-        until(lambda: watch.named("finding"), 100.0)
+        until(lambda: watch.named("finding"), 170.0)
         (found,) = watch.named("finding")
     assert found["cause"] == cause and found["proof"], found
     within = 0.8 if kind == "workers_copy_pages" else 0.5  # what workers share is told from samples of pages

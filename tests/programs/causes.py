@@ -62,14 +62,14 @@ def fragmentation():
 
 
 def workers_copy_pages():
-    data = [bytes(1000) for _ in range(200_000)]
+    data = [bytes(4000) for _ in range(50_000)]  # about a page each
 
     def work(pipe):
         for one in pipes:  # that it ends with the trainer
             one.close()
         while True:
             first = pipe.recv()
-            pipe.send(sum(map(len, data[first : first + 12_000])))
+            pipe.send(sum(map(len, data[first : first + 3_000])))
 
     context, pipes = multiprocessing.get_context("fork"), []
     for _ in range(2):
@@ -79,7 +79,7 @@ def workers_copy_pages():
     for number in generations():
         train()
         for pipe in pipes:
-            pipe.send(12_000 * number)
+            pipe.send(3_000 * number)
             pipe.recv()
 
 
