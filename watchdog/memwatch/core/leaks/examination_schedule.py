@@ -19,7 +19,7 @@ FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this shar
 FIRST_INTERVAL_SECONDS = 20.0  # Without generations, the time to the second examination (chosen).
 WINDOW_SECONDS = 60.0  # In any such time, examinations stay within the share of a core that the user sets.
 THROTTLED_SHARE = 0.9  # Share of that share at which a throttled examination goes on (chosen: others need some).
-PHASE_SHARE, RECORD_SHARE = 0.5, 0.6  # of a window's CPU that may be spent before these are left out (chosen).
+PHASE_SHARE, RECORD_SHARE = 0.5, 0.8  # of a window's CPU that may be spent before these are left out (chosen).
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
 MAX_RECORD_SHARE = 0.3  # of a window's CPU that a recording may take (chosen)
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
@@ -36,7 +36,7 @@ KILL_SECONDS = 180.0  # After this an examination is ended: it has the lowest pr
 KILL_FACTOR = 1.5  # A throttled one may take so many times longer than expected (chosen).
 RISE_BYTES = 1 << 20  # A rise from one sample to the next that starts a recording (chosen).
 RECORD_SECONDS = (20.0, 60.0)  # A recording lasts a generation, but at least and at most this long (chosen).
-RECORD_RETRY_SECONDS = 10.0  # Pause after one that the budget did not permit (chosen).
+RECORD_RETRY_SECONDS = 2.0  # Pause after one that the budget did not permit (chosen).
 RECORD_PAUSE_SHARE = 0.25  # Pause after a recording, as a share of the time since the watch began (chosen).
 GROWING_TYPES, GROWING_PATHS = 4, 12  # Growing types whose holders, and attributes whose sizes, are asked for (chosen).
 
