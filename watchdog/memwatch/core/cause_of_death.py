@@ -49,6 +49,7 @@ _CAUSES_IN_LOG = {
 _KILLS = frozenset(
     {Cause.OOM_MONITOR, Cause.OOM_HOST, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
 )  # the trainer's signal is another's
+_UNEXPLAINED = frozenset({Cause.FAILED, Cause.SIGNALLED, Cause.UNKNOWN})
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
 # as a shell reports a signalled child
 _SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9, "SIGBUS": 128 + 7}
@@ -110,7 +111,10 @@ class ExitEvidence:
 def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     """Return the end at `t` (seconds) with its cause and the lines that support it, the deciding line first."""
     cause, reason = _decide(t, evidence)
-    lines = (reason, *(line for line in _facts(t, evidence) if line != reason))
+    facts = _facts(t, evidence)
+    if cause in _UNEXPLAINED and evidence.last_words:
+        facts.append(f"the log's last line: {evidence.last_words}")
+    lines = (reason, *(line for line in facts if line != reason))
     return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint)
 
 
@@ -297,8 +301,6 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
         lines.append(_log_line(t, e.log_oom))
         if e.survived_oom_reason:
             lines.append(f"the trainer survived it: {e.survived_oom_reason}")
-    elif e.last_words and e.exit_code != 0:
-        lines.append(f"the log's last line: {e.last_words}")
     return lines
 
 
