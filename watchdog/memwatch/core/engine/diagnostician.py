@@ -33,9 +33,13 @@ class Diagnostician:
         gauges: Mapping[str, Gauge],
         act: Callable[[Action], None],
         seconds_left: Callable[[float], float] = lambda _: math.inf,
+        is_warned: Callable[[], bool] = lambda: False,
         counts_types: bool = False,
     ) -> None:
-        """`seconds_left` until memory is expected to reach its limit; `counts_types`: the user expects some counts."""
+        """`seconds_left` until memory is expected to reach its limit; `is_warned`: that was told, so that growth counts
+        however slow it is; `counts_types`: the user expects some counts.
+        """
+        self._is_warned = is_warned
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
         self.neighbour_growth: Callable[[], NeighbourGrowth | None] = lambda: None  # of main memory
         self._seconds_left, self._counts_types = seconds_left, counts_types
@@ -45,7 +49,7 @@ class Diagnostician:
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
         self._heaps = ExaminationHistory(t, self._policy.track)
-        self._names = ExaminationHistory(t)  # looks at what the program's own names lead to
+        self._names = ExaminationHistory(t, of_names=True)  # looks at what the program's own names lead to
         self._explained = True  # memory does not grow, or names explain its growth
         self._refusal = ""  # why the whole heap is not read, as it was reported
         self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
@@ -156,7 +160,7 @@ class Diagnostician:
         context = DiagnosisContext(
             unit=unit if event.asked.generation is not None else "hour",
             headroom_bytes=headroom,
-            threshold_bytes=self._policy.leak_threshold_bytes,
+            threshold_bytes=0.0 if self._is_warned() else self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
             gauges=self._gauges,
             neighbours=self.neighbour_growth(),

@@ -65,6 +65,7 @@ class Engine:
             gauges=self._gauges,
             act=self._emit,
             seconds_left=lambda t: self._monitor.seconds_to_limit,
+            is_warned=lambda: self._monitor.state is not WatchState.WATCHING,
             counts_types=self._expectations.count_types,
         )
         self._monitor = ResourceMonitor(

@@ -77,9 +77,10 @@ class FreedObjects:
 class ExaminationHistory:
     """The examinations of one process."""
 
-    def __init__(self, began_t: float, wanted: Iterable[str] = ()) -> None:
-        """`wanted`: the paths of attributes that the user tracks."""
+    def __init__(self, began_t: float, wanted: Iterable[str] = (), *, of_names: bool = False) -> None:
+        """`wanted`: the paths of attributes that the user tracks; `of_names`: each record is of what names lead to."""
         self._began_t, self._wanted = began_t, frozenset(wanted)
+        self._compares_all = of_names  # what names hold is not what comes and goes within a generation
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
         # Main memory as a phase begins and during examinations: time, phase, bytes; and when a generation begins.
         self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)
@@ -166,7 +167,8 @@ class ExaminationHistory:
         if not starts:
             return asked.generation
         (t, generation), (before_t, before) = starts[-1], starts[-2] if len(starts) > 1 else starts[-1]
-        if asked.reason not in COMPARABLE_REASONS or t <= before_t or generation <= before:
+        is_exact = self._compares_all or asked.reason in COMPARABLE_REASONS
+        if not is_exact or t <= before_t or generation <= before:
             return generation
         over = min(0.99, (read_t - t) / (t - before_t))
         return generation if over < AT_START else round(generation + over * (generation - before), 2)
@@ -229,6 +231,9 @@ class ExaminationHistory:
     @property
     def comparable(self) -> list[ExaminationRecord]:
         """The records at like points, by generation or by time."""
+        if self._compares_all:
+            in_hours = bool(self.records) and self.records[-1].generation is None
+            return [record for record in self.records if (record.generation is None) == in_hours]
         usable = [record for record in self.records if record.reason in COMPARABLE_REASONS]
         return [record for record in usable if record.reason == usable[-1].reason]
 
