@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
+from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.primary_counter import (
     OTHER_UNIT_PRIORITY,
     UNIT_PRIORITY,
     UNNAMED_PRIORITY,
-    LineText,
+    UNNAMED_UNIT,
     LogCounter,
 )
 from memwatch.sources.log.recurring_line_counters import (
@@ -45,13 +46,31 @@ _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 _FIGURES = re.compile(r"[\w./ ]{0,30}[:=]\s{0,4}[-+]?[0-9][0-9.e+-]{0,20}[,;]?")
 
 # Epoch 3:  13%|###   | 5/38 [00:00<00:02, 14.30it/s, loss=0.6]
-BAR = re.compile(
+_BAR = re.compile(
     r"(?P<description>[^|]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?\|[^|]{0,400}\|[ ]{0,4}"
     r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15}|\?)[ ]?\[[^\]]{0,400}\]"
+)
+# Epoch 4/4  ━━━━━━━╸━━━━ 25/38 0:00:00 • 0:00:00 49.10it/s  |  640: 100% ━━━━━━━━━━━━ 4/4 1.2it/s 3.2s
+_LINE_BAR = re.compile(
+    r"(?P<description>[^━╸╺]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?[ ]{0,4}[━╸╺][━╸╺─ ]{2,400}[ ]"
+    r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ].*"
+)
+# Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
+_PREPARATION = re.compile(
+    r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
+    r"|writing|saving|shard|verify|resolv|extract|unpack|unzip|preprocess|cach)",
+    re.IGNORECASE,
 )
 # 1.31epoch/s | 2.5s/trial, from tqdm(unit="epoch")
 _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))[,\]]")
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
+
+
+def match_bar(text: str) -> re.Match[str] | None:
+    """Match the drawing of a progress bar at the beginning of `text`, up to the end of its figures."""
+    if "| " in text and " [" in text and (bar := _BAR.match(text)):
+        return bar
+    return _LINE_BAR.match(text) if "━" in text else None
 
 
 def at_of_bar(bar: re.Match[str]) -> str:
@@ -71,6 +90,7 @@ class CounterFinder:
     def __init__(self, reading: LineObservations | None = None) -> None:
         self._observations = reading or LineObservations()
         self._excluded_families: set[str] = set()  # families of inner loops
+        self.no_counters: set[str | int] = set()  # units of fractions, and bytes of totals and levels, in this line
         self._counters: OrderedDict[str, LogCounter] = OrderedDict()
         self._box: dict[str, LogCounter] = {}  # counters of the open box
         self._closed_box_keys: set[str] = set()
@@ -129,7 +149,7 @@ class CounterFinder:
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
         self._observations.template_undecided |= changed and unnamed  # it was not parsed as a recurring line
-        return changed or (unnamed and self._count_recurring(line))
+        return changed or (unnamed and self._count_recurring(line.line))
 
     def _counter(
         self,
@@ -143,6 +163,7 @@ class CounterFinder:
         priority: int | None = None,
     ) -> LogCounter:
         """Return the counter with this key; the numbers of `line` at `positions` are its value or distinguish it."""
+        key = line.process + key
         counter = self._counters.get(key)
         if counter is None:
             if len(self._counters) >= MAX_COUNTERS:
@@ -169,6 +190,9 @@ class CounterFinder:
         """Count the units that the text up to `end` names; without `at` the surrounding words tell start from end."""
         changed = False
         for i, word in enumerate(found):
+            known = self.no_counters
+            if known and (word.unit in known or line.byte_of(word.position) in known):
+                continue
             before = line.text[found[i - 1].end if i else 0 : word.start]
             changed |= self._count_mention(line, before, word, line.text[word.end : end], at)
         return changed
@@ -236,8 +260,10 @@ class CounterFinder:
         if unit is not None:
             counter = self._counter(key, "bar", unit, 1, line, *positions, required=1)
         else:
-            counter = self._counter(key, "bar", "iteration", 1, line, *positions, required=3, priority=UNNAMED_PRIORITY)
+            counter = self._counter(key, "bar", UNNAMED_UNIT, 1, line, *positions, required=3, priority=UNNAMED_PRIORITY)
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
+            counter.is_ruled_out |= _PREPARATION.search(description) is not None
+            counter.has_ended |= done >= total
         return done < total and counter.add_value(line, match.start("done"), done, total, "start")
 
     # --- tables ---

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
-from memwatch.sources.log.counter_finder import BAR, CounterFinder
+from memwatch.sources.log.line_text import LineText
+from memwatch.sources.log.counter_finder import CounterFinder, match_bar
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
 from memwatch.sources.log.marker_rule_matcher import (
     PRESET_WEIGHT,
@@ -17,12 +18,12 @@ from memwatch.sources.log.marker_rule_matcher import (
     SlowRuleError,
     count_generation,
     event_from_match,
+    index_group,
     marker_position,
 )
 from memwatch.sources.log.primary_counter import (
     OTHER_UNIT_PRIORITY,
     UNIT_PRIORITY,
-    LineText,
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
@@ -56,6 +57,7 @@ class MarkerFinder:
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
+        self._has_counted = self._recount = False  # generations were returned; the next ones are another counter's
         self._skip_next = False
         self._last_bar = (b"", 0.0)  # the latest bar up to its count, and when it was read
 
@@ -100,13 +102,18 @@ class MarkerFinder:
             self._observations.template_undecided = True
             return []
         line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
-        bar = BAR.match(line.text) if "| " in line.text and " [" in line.text else None
+        return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
+
+    def _parse_drawing(self, line: LineText) -> list[LocatedEvent]:
+        message = line.message()
+        bar = match_bar(message.text)
         if bar is None:
-            return self._parse_part(line, None)
-        drawn = self._parse_part(line.part(0, bar.end()), bar)
-        if len(line.text) == bar.end():
+            return self._parse_part(message, None)
+        end = message.offset + bar.end()
+        drawn = self._parse_part(line.part(0, end).message(), bar)
+        if len(line.text) == end:
             return drawn
-        return drawn + self._parse_part(line.part(bar.end()), None)  # a line may follow a bar without a line end
+        return drawn + self._parse_drawing(line.part(end))  # a line may follow a bar without a line end
 
     def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
         """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""
@@ -130,6 +137,7 @@ class MarkerFinder:
         if changed and self._selector.update([s.counter for s in self._states] + self._counter_finder.counters):
             others = self._release_held_events() + others
             self.total = None
+            self._recount = self._has_counted
         if changed or others:
             found = self._release_generations()
         return found + self._without_repeats(others)
@@ -175,9 +183,12 @@ class MarkerFinder:
     def _apply_rules(self, line: LineText, bar: re.Match[str] | None) -> tuple[bool, list[LocatedEvent]]:
         """Return whether a preset's counter changed, and the markers of other kinds."""
         changed, others = False, []
-        observed = self._observations
-        observed.template_undecided |= self._rules.depends_on_digits(line.lower)
-        for matcher in self._rules.matchers(line.lower):
+        observed, no_counters = self._observations, self._counter_finder.no_counters
+        no_counters.clear()
+        message, whole = line, line.line
+        observed.template_undecided |= self._rules.depends_on_digits(whole.lower)
+        for matcher in self._rules.matchers(whole.lower):
+            line = message if matcher.reads_message else whole
             try:
                 observed.template_undecided |= matcher.depends_on_digits(line.text)
                 match = matcher.match(line.text)
@@ -189,10 +200,10 @@ class MarkerFinder:
                 continue
             state, rule = matcher.state, matcher.rule
             if rule.kind == "generation":
-                observed.add_counter_numbers(state.counter, line, match.start("index"))
+                observed.add_counter_numbers(state.counter, line, match.start(index_group(match)))
                 changed |= count_generation(state.counter, rule, match, line, bar)
-                continue
-            observed.template_undecided = True
+            else:
+                observed.template_undecided = True
             if rule.kind == "skip_next":
                 self._skip_next = state.counter is self._selector.selected
                 continue
@@ -202,10 +213,12 @@ class MarkerFinder:
             if isinstance(event, PhaseSeen):
                 event = self._limit_phase_names(event)
             marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
+            if isinstance(event, GaugeSeen | TotalSeen):
+                no_counters.add(rule.unit if rule.kind == "generation" else marker.byte)
             if isinstance(event, TotalSeen):
                 self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = marker
                 changed = True
-            elif state.preset.applies_to_all_logs or state.counter is self._selector.selected:
+            elif rule.kind == "generation" or state.preset.applies_to_all_logs or state.counter is self._selector.selected:
                 others.append(marker)
             else:
                 state.held_events.append(marker)
@@ -255,26 +268,40 @@ class MarkerFinder:
         primary = self._selector.selected
         if primary is None:
             return []
-        if primary.is_unnamed and len(self._totals) == 1 and primary.unit not in self._totals:
-            # `[ 12] loss 0.31` after `Training for 50 epochs`
-            primary.rename(next(iter(self._totals)), primary.priority)
+        if primary.is_unnamed and (unit := self._unit_of_total(primary)):
+            primary.rename(unit, primary.priority)
         separate = self._totals.get(primary.unit)
         printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
+        if printed_total is not None and (primary.last or 0) > printed_total:
+            separate = printed_total = None  # it was the total of something else
         markers = list(primary.pending_events)
         primary.pending_events.clear()
         if markers:
             self._phase = None  # the same phase in another generation is a new event
+            if self._recount:
+                markers[0] = with_event_fields(markers[0], recount=True)
+            self._has_counted, self._recount = True, False
         if primary.total and printed_total == primary.total + 1 and primary.first == 0:
             primary.total = printed_total  # `29/29` of thirty, counted from 0
         if primary.total == printed_total:
             markers = [with_event_fields(marker, total=printed_total) for marker in markers]
         return self._new_total(primary, separate, primary.total or printed_total, markers) + markers
 
+    def _unit_of_total(self, counter: LogCounter) -> str | None:
+        """The unit of the total that a counter without a name has, as `[ 12] loss 0.31` after `Training for 50 epochs`."""
+        units = [
+            unit
+            for unit, total in self._totals.items()
+            if counter.total in (None, getattr(total.event, "total", None))
+        ]
+        return units[0] if len(units) == 1 else None
+
     def _new_total(
         self, primary: LogCounter, separate: LocatedEvent | None, total: int | None, markers: list[LocatedEvent]
     ) -> list[LocatedEvent]:
         """Return a changed total as a marker, unless `markers` have it."""
         if total is None or total == self.total:
+            self.total = total
             return []
         self.total = total
         if any(getattr(marker.event, "total", None) == total for marker in markers):

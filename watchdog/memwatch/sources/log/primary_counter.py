@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from memwatch.core.events import Event, GenerationSeen
-from memwatch.core.text_and_units import TERMINAL_ESCAPE
+from memwatch.sources.log.line_text import LineText
 
 MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, the older half is dropped
 # Increments after which a counter can be primary although a greater unit was named: of a named and an unnamed unit.
 INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
 # Changes of a counter since the primary one was selected, beside twice the primary's, that make it an inner loop.
 INNER_LOOP_MOVES = 64
+STANDING_MOVES = 8  # increments of a counter of the same unit while the primary one stands, after which it is the clock
+_MAX_TOTAL_CHANGES = 3  # increases of a total that is printed with the index, after which it is none: `iteration 68/100/102`
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
 # The outer loop has the higher priority: an epoch within a generation is the inner loop.
@@ -34,9 +35,6 @@ UNNAMED_PRIORITY = 1
 UNNAMED_UNIT = "step"  # of a number without any word
 _USER_PRIORITY = 1000  # added to the priority of a counter from a user's preset
 
-_NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
-_HAS_NOISE = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
-
 
 class LocatedEvent(NamedTuple):
     """An event, with the byte and the line of the log that it was read from."""
@@ -44,47 +42,6 @@ class LocatedEvent(NamedTuple):
     byte: int
     line: int
     event: Event
-
-
-class LineText:
-    """Text of a segment without terminal escapes, which knows the byte offset of each of its characters."""
-
-    __slots__ = ("_byte", "_noisy", "_start", "_whole", "lower", "number", "t", "text")
-
-    def __init__(self, raw: bytes, byte: int, number: int, t: float) -> None:
-        text = raw.decode("utf-8", "surrogateescape")
-        self._whole = text
-        self._noisy = _HAS_NOISE.search(raw) is not None
-        if self._noisy:
-            text = _NOISE.sub("", text)
-        self._byte, self._start = byte, 0
-        self.number, self.t = number, t
-        self.text, self.lower = text, _lower(text)
-
-    def part(self, start: int, end: int | None = None) -> LineText:
-        """Return the characters from `start` to `end`, with their byte offsets."""
-        part = object.__new__(LineText)
-        part._byte, part._whole, part._noisy, part._start = self._byte, self._whole, self._noisy, self._start + start
-        part.number, part.t = self.number, self.t
-        part.text = self.text[start:end]
-        part.lower = self.lower[start:end]
-        return part
-
-    def byte_of(self, position: int) -> int:
-        """The offset in the log of the character at `position`."""
-        position += self._start
-        if self._noisy:
-            for noise in _NOISE.finditer(self._whole):
-                if noise.start() > position:
-                    break
-                position += noise.end() - noise.start()
-        return self._byte + len(self._whole[:position].encode("utf-8", "surrogateescape"))
-
-
-def _lower(text: str) -> str:
-    """Lower-case `text` without changing its length: a few characters become two."""
-    low = text.lower()
-    return low if len(low) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
 class LogCounter:
@@ -105,13 +62,24 @@ class LogCounter:
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
+        self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
+        self._process: str | None = None  # whose values these are, of several processes that write the same
         self._erratic_decrements = 0  # decrements to a value above its first
         self._step = 0.0
+        self._total_changes = 0  # increases of the total that it is printed with
+        self.has_ended = False  # its bar is full: what comes after it is something else
         self._at = ""
         self._repeats = False
+        self._lines = (0, 0)  # of the log, with its first and its latest value
+        self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
+
+    def follows(self, process: str) -> bool:
+        """Whether it counts what this process writes: the first that is seen."""
+        self._process = process if self._process is None else self._process
+        return process == self._process
 
     def add_value(self, line: LineText, position: int, index: float, total: int | None, at: str) -> bool:
         """Add a value; False when it only repeats the latest one."""
@@ -120,7 +88,8 @@ class LogCounter:
             return False
         self._move(index)
         self._at = at
-        self.total = total or self.total
+        self._lines = self._lines[0] or line.number, line.number
+        total = self._checked_total(index, total)
         if self.is_inner_loop and not self.was_selected:
             return True
         self.pending_events.append(
@@ -129,6 +98,16 @@ class LogCounter:
         if len(self.pending_events) > MAX_PENDING_EVENTS:
             del self.pending_events[: MAX_PENDING_EVENTS // 2]
         return True
+
+    def _checked_total(self, index: float, total: int | None) -> int | None:
+        """Return `total` unless it grows with the index, or the index has passed it: then it was none."""
+        if total is not None and self.total is not None and total > self.total and self.increments:
+            self._total_changes += 1
+        if self._total_changes >= _MAX_TOTAL_CHANGES or (total or self.total or index) < index:
+            self._total_changes, self.total = _MAX_TOTAL_CHANGES, None
+            return None
+        self.total = total or self.total
+        return total
 
     def _move(self, index: float) -> None:
         if self.first is None or self.last is None:
@@ -181,6 +160,22 @@ class LogCounter:
             self._baseline = (selection, primary_moves, moves)
         return moves - self._baseline[2] >= INNER_LOOP_MOVES + 2 * (primary_moves - self._baseline[1])
 
+    def replaces(self, primary: LogCounter) -> bool:
+        """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.
+
+        A bar that was full before anything else was printed was a preparation, unless what comes after it is shorter.
+        """
+        moves = primary.increments + primary.decrements
+        if self._standing[0] != moves:
+            self._standing = (moves, self.increments)
+        if self.is_fraction or self.last is None or primary.last is None:
+            return False
+        if primary.has_ended:
+            longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
+            return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
+        goes_on = self.unit == primary.unit and self.last > primary.last
+        return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
+
     def mark_inner_loop(self) -> None:
         self.is_inner_loop = True
         self.pending_events.clear()
@@ -220,6 +215,8 @@ class PrimaryCounterSelector:
             self.changes += 1
         ready = [s for s in counters if s.is_ready]
         best = _outermost(max(ready, key=lambda s: s.priority, default=None), ready)
+        if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
+            best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
             return changed
         self.selected = best
@@ -231,7 +228,7 @@ class PrimaryCounterSelector:
     def _keeps_selected(self, other: LogCounter) -> bool:
         """Keep the selected counter: `other` has no greater unit, or the selected one is no inner loop."""
         now = self.selected
-        if now is None or now.is_inner_loop:
+        if now is None or now.is_inner_loop or other.replaces(now):
             return False
         if other.priority[0] <= now.priority[0]:
             return other.priority <= now.priority or other.priority[0] > OTHER_UNIT_PRIORITY
@@ -257,6 +254,8 @@ def _outermost(counter: LogCounter | None, ready: list[LogCounter]) -> LogCounte
 
 def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
     """Whether a greater unit was named, and `counter` has too few increments to outrank it."""
+    if counter.is_fraction:
+        return False
     required = INCREMENTS_TO_OUTRANK_UNNAMED if counter.priority[0] < OTHER_UNIT_PRIORITY else INCREMENTS_TO_OUTRANK
     return counter.increments < required and any(
         c.pending_events and not c.is_ruled_out and not c.is_inner_loop and c.priority[0] > counter.priority[0]

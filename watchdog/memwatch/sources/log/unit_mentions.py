@@ -51,7 +51,7 @@ _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reve
 _WORD = re.compile(
     rf"(?<![^\W_])(?P<word>{_ALL_WORDS})(?P<plural>s?)(?:\([a-z]{{2,10}}\))?(?: no\b| number\b)?"
     rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}{_ENDS}"
-    rf"(?:{_OF}{_TOTAL}(?![\w%]|\.[0-9]))?"
+    rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
 _BEFORE_WORD = re.compile(
     r"第[ ]{0,3}(?P<index>[0-9]{1,15})(?:[ ]?/[ ]?(?P<total>[0-9]{1,15}))?[ ]{0,3}(?P<word>[轮代步])"
