@@ -48,7 +48,7 @@ def indexes(text: str, bare: bool = False) -> tuple[str | None, list[float]]:
         ("Epoch 3/10", "keras", 3, 10, "start"),
         ("Epoch 3:  13%|#3  | 5/38 [00:00<00:00, 4.1it/s]", "lightning", 3, None, "start"),
         ("Epoch 3/4  ━━━━━━━━━━ 38/38 0:00:00", "lightning", 3, 5, "progress"),
-        ("{'loss': 0.5, 'learning_rate': 4e-05, 'epoch': 0.25}", "huggingface", 0.25, None, "end"),
+        ("{'loss': 0.5, 'learning_rate': 4e-05, 'epoch': 2.25}", "huggingface", 2, None, "end"),
         ("[10]\ttrain-rmse:0.61188\teval-rmse:0.62", "boosting", 10, None, "end"),
         ("10:\tlearn: 0.6931\ttotal: 56ms\tremaining: 5.5s", "boosting", 10, None, "end"),
     ],

@@ -260,7 +260,9 @@ class CounterFinder:
         if unit is not None:
             counter = self._counter(key, "bar", unit, 1, line, *positions, required=1)
         else:
-            counter = self._counter(key, "bar", UNNAMED_UNIT, 1, line, *positions, required=3, priority=UNNAMED_PRIORITY)
+            counter = self._counter(
+                key, "bar", UNNAMED_UNIT, 1, line, *positions, required=3, priority=UNNAMED_PRIORITY
+            )
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
             counter.is_ruled_out |= _PREPARATION.search(description) is not None
             counter.has_ended |= done >= total

@@ -1,4 +1,4 @@
-"""A line of a log as its program printed it: without terminal escapes, and what containers and loggers put before it."""
+"""A line of a log as its program printed it: without terminal escapes, and without what others put before it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _JSON_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _MONTH = "(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DATE = r"\d{4}[-/.]\d\d[-/.]\d\d"
 _DAY = rf"(?:{_DATE}|\d\d[-/.]\d\d[-/.]\d{{2,4}}|\d\d[/-]\d\d|{_MONTH} [ \d]\d)"
-_CLOCK = r"\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?(?: ?(?:Z|UTC|[AP]M|[+-]\d\d:?\d\d))?(?: \d{4})?"
+_CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,:]\d{1,9})?(?: ?(?:Z|UTC|[AP]M|[+-]\d\d:?\d\d))?(?: \d{4})?"
 _STAMP = rf"(?:{_DAY}[T ,_-]{{1,2}}{_CLOCK}|{_DATE}(?=[ \]])|{_CLOCK})"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS)"
 # What stands before the text of each line, and says which process wrote it where there are several.
 _ENVELOPE = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "  # containerd, CRI-O
-    rf"|(?:[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d|\d{{4}}-\d\d-\d\dT[\d:.+-]{{8,22}}) [\w.-]{{1,64}} "
+    r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+-]{8,22}) [\w.-]{1,64} "
     r"[\w./@-]{1,64}\[\d{1,8}\]: "  # journald, syslog
     r"|\[pod/[\w./-]{1,200}\] |[\w.-]{1,60}-\d{1,4} {1,30}\| "  # kubectl logs --prefix, docker compose
     r"|(?P<process>\[[A-Za-z_-]{2,20}[ _:]?\d{1,5}\]: ?"  # [rank0]: of PyTorch, [default0]: of torchrun --tee
     r"|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?"  # mpirun --tag-output
-    r"| {0,4}\d{1,5}: (?! )"  # srun --label
+    r"| {0,4}\d{1,5}: "  # srun --label
     r"|\([\w.:<>/ -]{1,80} pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) "  # Ray
     r"|(?:worker|node|host|rank|gpu)[\w.-]{0,30}: )"  # pdsh
 )
 _BEFORE_TEXT = re.compile(
     r"(?:"
-    rf"[DIWEF]\d{{4,8}} {_CLOCK} +\d{{1,8}} [\w./-]{{1,60}}:\d{{1,6}}\] "  # absl, glog
-    rf"|\[{_LEVEL}\|[\w./-]{{1,60}}:\d{{1,6}}\]\s"  # transformers
+    rf"[DIWEF]\d{{4,8}} {_CLOCK} +\d{{1,8}} [\w./-]{{1,60}}:\d{{1,6}}\]"  # absl, glog
+    rf"|\[{_LEVEL}\|[\w./-]{{1,60}}:\d{{1,6}}\]"  # transformers
     rf"|\[{_DAY} {_CLOCK} [\w.]{{1,60}}\]:"  # detectron2
     rf"|\[{_STAMP}\]|\({_STAMP}\)|{_STAMP}"
     rf"|\[{_LEVEL}\s{{0,4}}\]|<{_LEVEL}>| {{0,40}}{_LEVEL}(?![\w=.])"
     r"|(?P<logger>\[[A-Za-z_][\w.:-]{0,80}\]|\([A-Za-z_][\w.]{0,60}:\d{1,6}\)"
     r"|[A-Za-z_][\w.]{0,80}:[\w<>]{1,60}:\d{1,6}(?= - )"  # loguru's module:function:line
     r"|(?<=:)[A-Za-z_][\w.]{0,80}(?=:)|[A-Za-z_][\w.]{0,80}(?= (?:-|\||::?) )|[A-Za-z_]\w{0,60}(?:\.\w{1,60})+(?=: ))"
-    r")(?:\s{0,9}(?:-|\||>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
+    r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|\s*$)|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
 )
 _MAX_PARTS = 6  # of what loggers print before the text: time, level, name and rank, in any order
 

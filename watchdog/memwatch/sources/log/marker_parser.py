@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
-from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.counter_finder import CounterFinder, match_bar
+from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
 from memwatch.sources.log.marker_rule_matcher import (
     PRESET_WEIGHT,
@@ -134,13 +134,20 @@ class MarkerFinder:
         changed, others = self._apply_rules(line, bar)
         changed |= self._count_without_preset(line, bar, known=bool(others))
         found: list[LocatedEvent] = []
-        if changed and self._selector.update([s.counter for s in self._states] + self._counter_finder.counters):
+        before = self.counter_changes
+        if changed and self._selector.update(self._all_counters()):
             others = self._release_held_events() + others
             self.total = None
-            self._recount = self._has_counted
+            self._recount = self._has_counted and self.counter_changes != before
         if changed or others:
             found = self._release_generations()
         return found + self._without_repeats(others)
+
+    def _all_counters(self) -> list[LogCounter]:
+        return [c for state in self._states for c in state.counters.values()] + self._counter_finder.counters
+
+    def _is_selected(self, state: PresetState) -> bool:
+        return self._selector.selected in state.counters.values()
 
     # --- which lines can be skipped ---
 
@@ -200,15 +207,16 @@ class MarkerFinder:
                 continue
             state, rule = matcher.state, matcher.rule
             if rule.kind == "generation":
-                observed.add_counter_numbers(state.counter, line, match.start(index_group(match)))
-                changed |= count_generation(state.counter, rule, match, line, bar)
+                counter = state.counter(line.process)
+                observed.add_counter_numbers(counter, line, match.start(index_group(match)))
+                changed |= count_generation(counter, rule, match, line, bar)
             else:
                 observed.template_undecided = True
             if rule.kind == "skip_next":
-                self._skip_next = state.counter is self._selector.selected
+                self._skip_next = self._is_selected(state)
                 continue
             event = event_from_match(rule, match, line)
-            if event is None:
+            if event is None or any(other.event == event for other in others):
                 continue
             if isinstance(event, PhaseSeen):
                 event = self._limit_phase_names(event)
@@ -218,7 +226,7 @@ class MarkerFinder:
             if isinstance(event, TotalSeen):
                 self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = marker
                 changed = True
-            elif rule.kind == "generation" or state.preset.applies_to_all_logs or state.counter is self._selector.selected:
+            elif rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
                 others.append(marker)
             else:
                 state.held_events.append(marker)
@@ -238,7 +246,7 @@ class MarkerFinder:
     def _release_held_events(self) -> list[LocatedEvent]:
         """Return the events that the selected preset found before its selection."""
         for state in self._states:
-            if state.counter is self._selector.selected:
+            if self._is_selected(state):
                 held = list(state.held_events)
                 state.held_events.clear()
                 return held
@@ -288,11 +296,9 @@ class MarkerFinder:
         return self._new_total(primary, separate, primary.total or printed_total, markers) + markers
 
     def _unit_of_total(self, counter: LogCounter) -> str | None:
-        """The unit of the total that a counter without a name has, as `[ 12] loss 0.31` after `Training for 50 epochs`."""
+        """The unit of a counter without a name: that of its total, as `[ 12] loss` after `Training for 50 epochs`."""
         units = [
-            unit
-            for unit, total in self._totals.items()
-            if counter.total in (None, getattr(total.event, "total", None))
+            unit for unit, total in self._totals.items() if counter.total in (None, getattr(total.event, "total", None))
         ]
         return units[0] if len(units) == 1 else None
 

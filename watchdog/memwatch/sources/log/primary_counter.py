@@ -13,8 +13,9 @@ MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, th
 INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
 # Changes of a counter since the primary one was selected, beside twice the primary's, that make it an inner loop.
 INNER_LOOP_MOVES = 64
-STANDING_MOVES = 8  # increments of a counter of the same unit while the primary one stands, after which it is the clock
-_MAX_TOTAL_CHANGES = 3  # increases of a total that is printed with the index, after which it is none: `iteration 68/100/102`
+# Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
+STANDING_MOVES = 8
+_MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
 # The outer loop has the higher priority: an epoch within a generation is the inner loop.
@@ -65,7 +66,6 @@ class LogCounter:
         self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
-        self._process: str | None = None  # whose values these are, of several processes that write the same
         self._erratic_decrements = 0  # decrements to a value above its first
         self._step = 0.0
         self._total_changes = 0  # increases of the total that it is printed with
@@ -75,11 +75,6 @@ class LogCounter:
         self._lines = (0, 0)  # of the log, with its first and its latest value
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
-
-    def follows(self, process: str) -> bool:
-        """Whether it counts what this process writes: the first that is seen."""
-        self._process = process if self._process is None else self._process
-        return process == self._process
 
     def add_value(self, line: LineText, position: int, index: float, total: int | None, at: str) -> bool:
         """Add a value; False when it only repeats the latest one."""
@@ -176,6 +171,10 @@ class LogCounter:
         goes_on = self.unit == primary.unit and self.last > primary.last
         return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
 
+    def drop_pending_up_to(self, index: float) -> None:
+        events = self.pending_events
+        self.pending_events = [e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > index]
+
     def mark_inner_loop(self) -> None:
         self.is_inner_loop = True
         self.pending_events.clear()
@@ -219,10 +218,19 @@ class PrimaryCounterSelector:
             best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
             return changed
+        goes_on = self._goes_on_with(best)
         self.selected = best
         best.was_selected = True
-        self.changes += 1
+        self.changes += not goes_on
         self._decrements_before = best.decrements
+        return True
+
+    def _goes_on_with(self, best: LogCounter) -> bool:
+        """Whether `best` is the same clock as before, printed by another process from now on."""
+        now = self.selected
+        if now is None or now.last is None or best.family != now.family or now.has_ended or not best.replaces(now):
+            return False
+        best.drop_pending_up_to(now.last)
         return True
 
     def _keeps_selected(self, other: LogCounter) -> bool:

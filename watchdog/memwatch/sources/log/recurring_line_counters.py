@@ -17,11 +17,17 @@ _MAX_INTEGERS = 12  # of a line that are followed
 
 _DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |####      |, [=====>....]
 _DIGITS = re.compile(r"[0-9]+")
+# 1 hour, 3 minutes | 59 m, 15 s: a time left changes its words as it passes the hour
+_DURATION = (
+    r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)\b"
+    r"(?:,? and |, | )?){1,5}"
+)
+_DURATIONS = re.compile(_DURATION)
 # Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
 _NO_COUNTER = re.compile(
     r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+"
     r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
-    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b"
+    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
 )
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
@@ -150,7 +156,7 @@ def mask_non_counters(text: str) -> str:
 
 def line_shape(text: str) -> str:
     """The part of a line that is the same in all lines of its kind: # replaces each integer, | each drawing."""
-    return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", text).split()))
+    return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", _DURATIONS.sub("#s ", text)).split()))
 
 
 def line_shape_any_number(text: str) -> str:

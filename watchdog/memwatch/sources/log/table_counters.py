@@ -37,6 +37,7 @@ class TableReader:
     def __init__(self) -> None:
         self._unit = ""
         self._column = self._columns = self._width = 0
+        self._cells = self._cell = 0  # cells of the header that gaps separate, and which of them names the unit
         self._other_lines_left = 0  # lines that are no rows, until a header without rows is dropped
         self._last: int | None = None
         self.header_count = 0  # headers that differ from the one before
@@ -77,6 +78,8 @@ class TableReader:
         column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _MAX_COLUMNS else None
         if column is not None:
             self._begin(unit_from_name(tokens[column]) or "epoch", column, len(tokens))
+            units = [unit_from_name(cell.split()[0]) is not None for cell in _GAP.split(plain.strip())]
+            self._cells, self._cell = (len(units), units.index(True)) if True in units else (0, 0)
         elif self._unit and not self._width:
             self._count_other_line()
 
@@ -95,12 +98,16 @@ class TableReader:
             self._unit = ""
 
     def _parse_values(self, plain: str, tokens: list[str]) -> tuple[str, int, int, int | None] | None:
-        whole = _WHOLE.fullmatch(tokens[self._column]) if self._column < len(tokens) else None
-        numeric = sum(_NUMBER.fullmatch(token) is not None for token in tokens)
-        fits = 2 <= len(tokens) <= self._columns + 1 and 2 * numeric >= len(tokens)
-        if self._width:
-            fits = fits and abs(len(tokens) - self._width) <= 1
-        if whole is None or not fits:
+        column = self._column
+        whole = _WHOLE.fullmatch(tokens[column]) if column < len(tokens) else None
+        fits = 2 <= len(tokens) <= self._columns + 1 and abs(len(tokens) - (self._width or len(tokens))) <= 1
+        if whole is None or not (fits and _half_are_numbers(tokens)):  # cells of several words: `1 h, 15 m, 0 s`
+            cells = [cell.split()[0] for cell in _GAP.split(plain.strip())]
+            if len(cells) == self._cells and _half_are_numbers(cells):
+                column, whole = tokens.index(cells[self._cell]), _WHOLE.fullmatch(cells[self._cell])
+            else:
+                whole = None
+        if whole is None:
             if not self._width:
                 self._count_other_line()
             return None
@@ -109,8 +116,12 @@ class TableReader:
             self.template_undecided = True
             return None  # not a row: rows count up until the header is repeated
         self._width, self._last = self._width or len(tokens), index
-        position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]
+        position = [m.start() for m in re.finditer(r"\S+", plain)][column]
         return self._unit, position, index, int(whole[2]) or None if whole[2] else None
+
+
+def _half_are_numbers(tokens: list[str]) -> bool:
+    return 2 * sum(_NUMBER.fullmatch(token) is not None for token in tokens) >= len(tokens)
 
 
 def _column_of_unit(plain: str, tokens: list[str], csv: bool) -> int | None:
