@@ -55,6 +55,11 @@ _LINE_BAR = re.compile(
     r"(?P<description>[^━╸╺]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?[ ]{0,4}[━╸╺][━╸╺─ ]{2,400}[ ]"
     r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ].*"
 )
+# epoch |███-----| 40.00% [4/10 00:04<00:06 0.31]
+_FAST_BAR = re.compile(
+    r"(?P<description>[^|]{0,200}?)\|[^|]{0,400}\|[ ][0-9.]{1,6}%[ ]"
+    r"\[(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ][^\]]{0,200}\]"
+)
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
 _PREPARATION = re.compile(
     r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
@@ -68,7 +73,7 @@ _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
 
 def match_bar(text: str) -> re.Match[str] | None:
     """Match the drawing of a progress bar at the beginning of `text`, up to the end of its figures."""
-    if "| " in text and " [" in text and (bar := _BAR.match(text)):
+    if "| " in text and " [" in text and (bar := _BAR.match(text) or _FAST_BAR.match(text)):
         return bar
     return _LINE_BAR.match(text) if "━" in text else None
 
@@ -131,7 +136,7 @@ class CounterFinder:
         mentions = list(find_unit_mentions(line.lower, end)) if named else []
         if mentions:  # `Epoch 3:  13%|`: the bar shows its parts
             return self._count_mentions(line, end, mentions, at_of_bar(match))
-        if self._count_table_row(line, end, named):
+        if _DIGITS.search(line.text, 0, end) and self._count_table_row(line, end, named):
             return True
         beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
@@ -206,7 +211,7 @@ class CounterFinder:
         key = f"word {process.text if process else ''}{kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
         unit = mention.unit
         if mention.is_known_unit:
-            certain = mention.total is not None and shown_at == "start"
+            certain = mention.total is not None and shown_at == "start" and not self._table.expects_first_row
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
             counter = self._counter(key, "words", unit, 2, line, *positions, required=required)

@@ -189,7 +189,8 @@ class MarkerFinder:
 
     def _apply_rules(self, line: LineText, bar: re.Match[str] | None) -> tuple[bool, list[LocatedEvent]]:
         """Return whether a preset's counter changed, and the markers of other kinds."""
-        changed, others = False, []
+        changed = False
+        others: list[LocatedEvent] = []
         observed, no_counters = self._observations, self._counter_finder.no_counters
         no_counters.clear()
         message, whole = line, line.line
