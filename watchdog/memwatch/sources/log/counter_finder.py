@@ -211,7 +211,7 @@ class CounterFinder:
         key = f"word {process.text if process else ''}{kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
         unit = mention.unit
         if mention.is_known_unit:
-            certain = mention.total is not None and shown_at == "start" and not self._table.expects_first_row
+            certain = mention.total is not None and shown_at == "start" and not (at and self._table.expects_first_row)
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
             counter = self._counter(key, "words", unit, 2, line, *positions, required=required)
