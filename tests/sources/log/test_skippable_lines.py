@@ -15,10 +15,14 @@ from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from memwatch.sources.log.primary_counter import INNER_LOOP_MOVES, LocatedEvent
 from memwatch.sources.log.skippable_lines import SkippableLines, line_template, pattern_for_any_digits
-from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
+from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search, wrapped
 from support.presets import packaged_presets
 
-LOGS = [log for room in (deep_learning, reinforcement, search, plain, hostile, further) for log in logs_of(vars(room))]
+LOGS = [
+    log
+    for room in (deep_learning, reinforcement, search, plain, hostile, further, wrapped)
+    for log in logs_of(vars(room))
+]
 
 
 def read(

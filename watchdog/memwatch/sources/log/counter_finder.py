@@ -141,7 +141,7 @@ class CounterFinder:
         beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
             return self._count_mentions(line, len(line.text), beside, "progress")
-        if match["total"] == "?":
+        if match["total"] == "?" or self._table.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
