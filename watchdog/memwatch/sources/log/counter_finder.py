@@ -151,10 +151,11 @@ class CounterFinder:
         if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
         changed = named and self._count_mentions(line, end, list(find_unit_mentions(line.lower, end)))
+        known = changed
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
-        self._observations.template_undecided |= changed and unnamed  # it was not parsed as a recurring line
-        return changed or (unnamed and self._count_recurring(line.line))
+        self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
+        return (unnamed and not known and self._count_recurring(line.line)) or changed
 
     def _counter(
         self,
