@@ -309,7 +309,7 @@ def megatron_bridge_like() -> Iterator[str]:
         yield f"0: [2025-05-01 12:00:{s:02}] train step {n(s)} of 4000, loss={falling(s):.3f} (rank 0 of 8)"
 
 
-@log("epoch", None, "progress")
+@log("epoch", None, "start")
 def glue_bar_per_epoch() -> Iterator[str]:
     for e in range(4):
         yield "\r".join(

@@ -22,6 +22,7 @@ from memwatch.sources.log.marker_rule_matcher import (
     marker_position,
 )
 from memwatch.sources.log.primary_counter import (
+    MAX_TOTAL_CHANGES,
     OTHER_UNIT_PRIORITY,
     UNIT_PRIORITY,
     LocatedEvent,
@@ -54,6 +55,7 @@ class MarkerFinder:
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, LocatedEvent] = {}
+        self._growths: dict[str, int] = {}  # of the totals of each unit: how often one was greater than the one before
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
@@ -222,16 +224,29 @@ class MarkerFinder:
             if isinstance(event, PhaseSeen):
                 event = self._limit_phase_names(event)
             marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
-            if isinstance(event, GaugeSeen | TotalSeen):
-                no_counters.add(rule.unit if rule.kind == "generation" else marker.byte)
             if isinstance(event, TotalSeen):
-                self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = marker
+                unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
+                if self._is_counted(unit, event.total):
+                    self._totals.pop(unit, None)
+                    continue
+                self._totals[unit] = marker
                 changed = True
-            elif rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
+                no_counters.add(marker.byte)
+                continue
+            if isinstance(event, GaugeSeen):
+                no_counters.add(rule.unit if rule.kind == "generation" else marker.byte)
+            if rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
                 others.append(marker)
             else:
                 state.held_events.append(marker)
         return changed, others
+
+    def _is_counted(self, unit: str, total: int) -> bool:
+        """Whether what looks like a total grows from line to line, as `total_steps:300` does."""
+        before = self._totals.get(unit)
+        grows = before is not None and total > getattr(before.event, "total", total)
+        self._growths[unit] = self._growths.get(unit, 0) + grows
+        return self._growths[unit] >= MAX_TOTAL_CHANGES
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason
@@ -294,7 +309,13 @@ class MarkerFinder:
             primary.total = printed_total  # `29/29` of thirty, counted from 0
         if primary.total == printed_total:
             markers = [with_event_fields(marker, total=printed_total) for marker in markers]
-        return self._new_total(primary, separate, primary.total or printed_total, markers) + markers
+        total = primary.total or printed_total or self._total_of_same(primary)
+        return self._new_total(primary, separate, total, markers) + markers
+
+    def _total_of_same(self, primary: LogCounter) -> int | None:
+        """The total of another counter that agrees with `primary`: `(epoch: 3, ...` beside `End of epoch 3 / 200`."""
+        same = (c for c in self._all_counters() if c.unit == primary.unit and c.total and c.agrees_with(primary))
+        return next((counter.total for counter in same), None)
 
     def _unit_of_total(self, counter: LogCounter) -> str | None:
         """The unit of a counter without a name: that of its total, as `[ 12] loss` after `Training for 50 epochs`."""

@@ -15,7 +15,7 @@ INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
 INNER_LOOP_MOVES = 64
 # Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
 STANDING_MOVES = 8
-_MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
+MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
 # The outer loop has the higher priority: an epoch within a generation is the inner loop.
@@ -98,8 +98,8 @@ class LogCounter:
         """Return `total` unless it grows with the index, or the index has passed it: then it was none."""
         if total is not None and self.total is not None and total > self.total and self.increments:
             self._total_changes += 1
-        if self._total_changes >= _MAX_TOTAL_CHANGES or (total or self.total or index) < index:
-            self._total_changes, self.total = _MAX_TOTAL_CHANGES, None
+        if self._total_changes >= MAX_TOTAL_CHANGES or (total or self.total or index) < index:
+            self._total_changes, self.total = MAX_TOTAL_CHANGES, None
             return None
         self.total = total or self.total
         return total
@@ -154,6 +154,10 @@ class LogCounter:
         if self._baseline[0] != selection:
             self._baseline = (selection, primary_moves, moves)
         return moves - self._baseline[2] >= INNER_LOOP_MOVES + 2 * (primary_moves - self._baseline[1])
+
+    def agrees_with(self, other: LogCounter) -> bool:
+        """Whether it is where `other` is."""
+        return self.last is not None and other.last is not None and abs(self.last - other.last) <= 1
 
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.

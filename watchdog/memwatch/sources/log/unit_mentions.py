@@ -56,6 +56,11 @@ _WORD = re.compile(
 _BEFORE_WORD = re.compile(
     r"第[ ]{0,3}(?P<index>[0-9]{1,15})(?:[ ]?/[ ]?(?P<total>[0-9]{1,15}))?[ ]{0,3}(?P<word>[轮代步])"
 )
+# Progress: 31 / 2000 total iterations  |  10/300 epochs done
+_BEFORE_PLURAL = re.compile(
+    rf"(?<![\w.,/])(?P<index>[0-9]{{1,15}}){_OF}(?P<total>[0-9]{{1,15}}) "
+    rf"(?:total )?(?P<word>{_ALL_WORDS})s\b(?!/|[ :=]*[0-9])"
+)
 # Fold 2/5  |  Simulation day 3 of 365: a total makes any noun a unit
 _NOUN_OF = re.compile(
     r"(?<![\w-])(?P<word>[^\W\d_]{3,20})[ ]{0,2}[:=#\[(]?[ ]{0,4}(?P<index>[0-9]{1,9})"
@@ -118,6 +123,9 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     """Yield the units that `text[:end]`, in lower case, names, each once."""
     found: set[str] = set()
     matches = list(islice(_WORD.finditer(text, 0, end), _MAX_MENTIONS))
+    if "/" in text or " of " in text:
+        taken = {match.start("index") for match in matches}
+        matches += [m for m in _BEFORE_PLURAL.finditer(text, 0, end) if m.start("index") not in taken]
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
     for match in matches:
