@@ -169,6 +169,7 @@ class CounterFinder:
         priority: int | None = None,
     ) -> LogCounter:
         """Return the counter with this key; the numbers of `line` at `positions` are its value or distinguish it."""
+        line.process = line.process or find_process_label(line.text)
         key = line.process + key
         counter = self._counters.get(key)
         if counter is None:
@@ -207,19 +208,17 @@ class CounterFinder:
         shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
         kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
         kind += line_shape_any_number(line.text[mention.start : mention.position])
-        process = find_process_label(line.text)
-        positions = (mention.position, process.number) if process else (mention.position,)
-        key = f"word {process.text if process else ''}{kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
-        unit = mention.unit
+        key = f"word {kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
+        unit, position = mention.unit, mention.position
         if mention.is_known_unit:
             certain = mention.total is not None and shown_at == "start" and not (at and self._table.expects_first_row)
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
-            counter = self._counter(key, "words", unit, 2, line, *positions, required=required)
+            counter = self._counter(key, "words", unit, 2, line, position, required=required)
         elif is_measure(unit):
             return False
         else:
-            counter = self._counter(key, "words", unit, 1, line, *positions, required=2, priority=OTHER_UNIT_PRIORITY)
+            counter = self._counter(key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY)
             counter.needs_constant_step = True
         if at:
             shown_at = counter.at_unless_repeated(mention.number, at)
@@ -344,8 +343,7 @@ class CounterFinder:
                 changed |= counter.mark_repeated()
                 continue
             result = _AT_RESULT.search(line.text, number.position, number.position + _RESULT_CHARS)
-            changed |= counter.add_value(
-                line, number.position, number.value, number.total, "end" if result else "start"
-            )
+            at = "end" if result else "start"
+            changed |= counter.add_value(line, number.position, number.value, number.total, at)
             counter.is_ruled_out |= counter.decrements > 1  # it only increased for a while
         return changed

@@ -73,7 +73,7 @@ _OTHER = re.compile(
 )
 # [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
-    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}(?P<number>[0-9]{1,4})\b", re.IGNORECASE
+    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
 )
 _PROCESS_CHARS = 200  # of a line, its beginning, that are searched for a process
 _BEFORE_CHARS = 32  # before a word that are searched for what makes it another one than the current
@@ -98,17 +98,10 @@ def unit_from_name(name: str) -> str | None:
     return _NAMES.get(name.lower().rpartition("/")[2].strip("#: "))
 
 
-class ProcessLabel(NamedTuple):
-    """A word such as `rank3` that says which of several processes or islands wrote a line."""
-
-    text: str
-    number: int  # position of its number in the line
-
-
-def find_process_label(text: str) -> ProcessLabel | None:
-    """Find the label of the process or island that wrote the line; None where there is only one."""
+def find_process_label(text: str) -> str:
+    """The words, such as `rank3`, that say which process or island wrote the line; empty where there is only one."""
     match = _PROCESS.search(text, 0, _PROCESS_CHARS)
-    return ProcessLabel(match[0], match.start("number")) if match else None
+    return match[0] if match else ""
 
 
 def may_name_unit(lower: str) -> bool:
