@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
+from memwatch.core.events import Event, GaugeSeen, GenerationSeen, PhaseSeen, TotalSeen
 from memwatch.sources.log.counter_finder import CounterFinder, match_bar
 from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
@@ -92,6 +92,7 @@ class MarkerFinder:
             self._remember_template(template, text, byte)
         else:
             self.skippable_lines.clear()  # lines have another meaning now
+            found = _of_latest_counter(found)
         self.skippable_lines.must_read_next = self._skip_next or (
             self._may_count_without_preset and self._counter_finder.expects_first_row
         )
@@ -359,3 +360,10 @@ class MarkerFinder:
                 return False
             self._gauges[event.name] = level
         return True
+
+
+def _of_latest_counter(found: list[LocatedEvent]) -> list[LocatedEvent]:
+    """Drop the generations of a counter that another one replaced in the same segment."""
+    events = [marker.event for marker in found]
+    first = max((i for i, event in enumerate(events) if getattr(event, "recount", False)), default=0)
+    return [m for m in found[:first] if not isinstance(m.event, GenerationSeen)] + found[first:]

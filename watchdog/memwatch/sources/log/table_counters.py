@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import NamedTuple
 
 from memwatch.sources.log.unit_mentions import unit_from_name
 
 _MAX_COLUMNS = 40
+_MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
@@ -55,6 +57,7 @@ class TableReader:
         self._width = 0  # cells of its rows; 0 before the first one
         self._other_lines_left = 0
         self._last: int | None = None
+        self._rows: OrderedDict[int, int] = OrderedDict()  # index -> hash of its latest row
         self.header_count = 0  # headers that differ from the one before
         self.template_undecided = False  # the latest line was a header, or no row because of its number alone
 
@@ -110,6 +113,12 @@ class TableReader:
             self.template_undecided = True
             return None  # not a row: rows count up until the header is repeated
         self._width, self._last = self._width or len(cells), index
+        if self._rows.get(index) == hash(text):
+            self.template_undecided = True
+            return None  # the whole table is drawn again
+        self._rows[index] = hash(text)
+        if len(self._rows) > _MAX_ROWS:
+            self._rows.popitem(last=False)
         return columns.unit, cells[columns.column].start(), index, int(whole[2]) or None if whole[2] else None
 
 
