@@ -13,6 +13,7 @@ _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn ag
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
+_HAS_NUMBER = re.compile(r"(?<![^\s|,;])[0-9][0-9./]*(?![^\s|,;])")  # which no header has among its words
 # |    iterations           | 2           |
 _CELL = re.compile(r"[|│┃]\s{0,40}(?P<key>[A-Za-z_][\w/.-]{0,60})\s*[|│┃]\s*(?P<index>[0-9][0-9,]{0,14})\s*[|│┃]\s*")
 _RULE = re.compile(r"[\s|+\-=_─━═┄┈└┗╰┌┏╭┘┛╯┐┓╮┼╋┴┻┬┳├┣┤┫╇┡┩╪]{3,}")
@@ -83,7 +84,8 @@ class TableReader:
         row = None
         if self._columns and not is_separator(text):
             row = next(filter(None, (self._row(text, columns) for columns in self._columns)), None)
-        if row is None and (first[0][0].isalpha() or first[0][0] == "#") and (columns := _columns_of_header(text)):
+        may_be_header = first[0][0].isalpha() or first[0][0] == "#"
+        if row is None and may_be_header and not _HAS_NUMBER.search(text) and (columns := _columns_of_header(text)):
             self._begin(columns)
         elif row is None and self._columns and not self._width and not is_separator(text):
             self._other_lines_left -= 1
