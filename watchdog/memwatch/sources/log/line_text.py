@@ -8,8 +8,8 @@ from memwatch.core.text_and_units import TERMINAL_ESCAPE
 
 _NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
 _HAS_NOISE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-# {"log":"Epoch 1/10\n","stream":"stdout","time":"2026-11-21T03:52:47.123456789Z"}
-_DOCKER = re.compile(r'\{"log":"(?P<text>(?:[^"\\]+|\\.)*?)(?:\\r)?(?:\\n)?(?:","|"\}|\\?$)')
+# {"log":"Epoch 1/10\n","stream":"stdout","time":"2026-11-21T03:52:47.123456789Z"}   (Kaggle: "data", after the stream)
+_DOCKER = re.compile(r'[\[,]?\{(?:"\w{1,20}":[^,{}]{1,60},){0,6}"(?:log|data)":\s?"(?P<text>(?:[^"\\]+|\\.)*?)(?:\\r)?(?:\\n)?(?:","|"\}|\\?$)')
 _JSON_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>.))")
 _JSON_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
@@ -26,9 +26,10 @@ _ENVELOPE = re.compile(
     r"[\w./@-]{1,64}\[\d{1,8}\]: "  # journald, syslog
     r"|\[pod/[\w./-]{1,200}\] |[\w.-]{1,60}-\d{1,4} {1,30}\| "  # kubectl logs --prefix, docker compose
     r"|(?P<process>\[[A-Za-z_-]{2,20}[ _:]?\d{1,5}\]: ?"  # [rank0]: of PyTorch, [default0]: of torchrun --tee
+    r"|\[(?:rank|RANK|Rank|gpu|GPU|worker|Worker|proc|process)[ _:=#]?\d{1,5}\] "
     r"|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?"  # mpirun --tag-output
-    r"| {0,4}\d{1,5}: "  # srun --label
-    r"|\([\w.:<>/ -]{1,80} pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) "  # Ray
+    r"|\A {0,4}\d{1,5}: "  # srun --label
+    r"|\((?:[\w.:<>/ -]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) "  # Ray
     r"|(?:worker|node|host|rank|gpu)[\w.-]{0,30}: )"  # pdsh
 )
 _BEFORE_TEXT = re.compile(
@@ -43,7 +44,7 @@ _BEFORE_TEXT = re.compile(
     r"|(?<=:)[A-Za-z_][\w.]{0,80}(?=:)|[A-Za-z_][\w.]{0,80}(?= (?:-|\||::?) )|[A-Za-z_]\w{0,60}(?:\.\w{1,60})+(?=: ))"
     r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|\s*$)|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
 )
-_MAX_PARTS = 6  # of what loggers print before the text: time, level, name and rank, in any order
+_MAX_PARTS = 8  # of what stands before the text: container, process, time, level, name, in any order
 
 
 class LineText:
@@ -58,7 +59,7 @@ class LineText:
     def __init__(self, raw: bytes, byte: int, number: int, t: float) -> None:
         text = raw.decode("utf-8", "surrogateescape")
         self._byte, self._start, self._escaped = byte, 0, False
-        if text.startswith('{"log":"') and (docker := _DOCKER.match(text)):
+        if ('"log":' in text or '"data":' in text) and (docker := _DOCKER.match(text)):
             self._byte, self._escaped, text = byte + docker.start("text"), True, docker["text"]
         self._whole = text
         if self._escaped:
@@ -91,13 +92,12 @@ class LineText:
     def message(self) -> LineText:
         """Return the text that the program logged, without what its launcher and its logger put before it."""
         start, process = 0, ""
-        while (envelope := _ENVELOPE.match(self.text, start)) and start < envelope.end() < len(self.text):
-            start, process = envelope.end(), process or envelope["process"] or ""
         for _ in range(_MAX_PARTS):
-            part = _BEFORE_TEXT.match(self.text, start)
-            if part is None or part.end() >= len(self.text) or (part["logger"] and start == 0):
+            part = _ENVELOPE.match(self.text, start) or _BEFORE_TEXT.match(self.text, start)
+            named = part.groupdict() if part else {}
+            if part is None or not start < part.end() < len(self.text) or (start == 0 and named.get("logger")):
                 break
-            start = part.end()
+            start, process = part.end(), process or named.get("process") or ""
         if start == 0:
             return self
         message = self.part(start)
