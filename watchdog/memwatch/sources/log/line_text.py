@@ -9,7 +9,9 @@ from memwatch.core.text_and_units import TERMINAL_ESCAPE
 _NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
 _HAS_NOISE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 # {"log":"Epoch 1/10\n","stream":"stdout","time":"2026-11-21T03:52:47.123456789Z"}   (Kaggle: "data", after the stream)
-_DOCKER = re.compile(r'[\[,]?\{(?:"\w{1,20}":[^,{}]{1,60},){0,6}"(?:log|data)":\s?"(?P<text>(?:[^"\\]+|\\.)*?)(?:\\r)?(?:\\n)?(?:","|"\}|\\?$)')
+_DOCKER = re.compile(
+    r'[\[,]?\{(?:"\w{1,20}":[^,{}]{1,60},){0,6}"(?:log|data)":\s?"(?P<text>(?:[^"\\]+|\\.)*?)(?:\\r)?(?:\\n)?(?:","|"\}|\\?$)'
+)
 _JSON_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>.))")
 _JSON_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 

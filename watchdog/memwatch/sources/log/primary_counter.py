@@ -45,29 +45,56 @@ class LocatedEvent(NamedTuple):
     event: Event
 
 
-class LogCounter:
+class Progression:
+    """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
+
+    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "repeats", "restarts", "step")
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self.step = 0.0  # of its first increment
+        self.increments = self.decrements = self.repeats = 0
+        self.restarts = 0  # decrements to its first value or below, as of an inner loop
+        self.is_uneven = False  # its increments differ, without a restart before
+
+    @property
+    def erratic_decrements(self) -> int:
+        """Decrements to a value above its first."""
+        return self.decrements - self.restarts
+
+    def move(self, value: float) -> None:
+        if self.first is None or self.last is None:
+            self.first = value
+        elif value > self.last:
+            self.is_uneven |= not self.restarts and self.step not in (0, value - self.last)
+            self.step, self.increments = self.step or value - self.last, self.increments + 1
+        elif value < self.last:
+            self.decrements += 1
+            self.restarts += value <= self.first
+        else:
+            self.repeats += 1
+        self.last = value
+
+
+class LogCounter(Progression):
     """One counter: how its value has changed, and its events until it is selected as the primary one."""
 
     def __init__(
         self, name: str, unit: str, weight: int, required_increments: int, priority: int | None = None
     ) -> None:
+        super().__init__()
         self.name, self.unit = name, unit
         self.family = name  # shared by similar counters: of each process, of each length of a bar
         self.priority = (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY) if priority is None else priority, weight)
         self.required_increments = required_increments  # before it can be the primary counter
         self.pending_events: list[LocatedEvent] = []
-        self.first: float | None = None
-        self.last: float | None = None
         self.total: int | None = None
-        self.increments = self.decrements = 0
-        self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
         self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
-        self._erratic_decrements = 0  # decrements to a value above its first
-        self._step = 0.0
         self._total_changes = 0  # increases of the total that it is printed with
         self.has_ended = False  # its bar is full: what comes after it is something else
         self._at = ""
@@ -81,7 +108,10 @@ class LogCounter:
         at = "progress" if self._repeats else at
         if index == self.last and at == self._at:
             return False
-        self._move(index)
+        self.move(index)
+        self.is_ruled_out |= self.needs_constant_step and self.is_uneven
+        erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
+        self.is_ruled_out |= erratic and not self.was_selected
         self._at = at
         self._lines = self._lines[0] or line.number, line.number
         total = self._checked_total(index, total)
@@ -104,22 +134,6 @@ class LogCounter:
         self.total = total or self.total
         return total
 
-    def _move(self, index: float) -> None:
-        if self.first is None or self.last is None:
-            self.first = index
-        elif index > self.last:
-            self.increments += 1
-            self.is_ruled_out |= self.needs_constant_step and self._step not in (0, index - self.last)
-            self._step = self._step or index - self.last
-        elif index < self.last:
-            self.decrements += 1
-            self.restarts += index <= self.first
-            self._erratic_decrements += index > self.first
-            self.is_ruled_out |= (
-                self._erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4 and not self.was_selected
-            )
-        self.last = index
-
     def at_unless_repeated(self, index: float, at: str) -> str:
         """Return `at` for a new value; for a repeated one what it was before, as a bar is drawn again and again."""
         return self._at if index == self.last else at
@@ -129,7 +143,7 @@ class LogCounter:
         """It has changed enough, and regularly enough, to be the primary counter."""
         if self.increments < self.required_increments or self.first is None:
             return False
-        return self._erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
+        return self.erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
 
     def is_outer_loop_of(self, inner: LogCounter) -> bool:
         """Whether `inner` restarts each time that this counter increments."""

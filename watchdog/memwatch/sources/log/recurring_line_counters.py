@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memwatch.sources.log.primary_counter import UNNAMED_UNIT
+from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -85,68 +85,42 @@ class RecurringLines:
 class _Template:
     """A recurring line, with how each of its integers has changed so far."""
 
-    __slots__ = ("_lines", "_positions")
+    __slots__ = ("_lines", "_numbers")
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, count: int) -> None:
         self._lines = 0
-        self._positions = [_IntegerPosition() for _ in range(places)]
+        self._numbers = [Progression() for _ in range(count)]
 
     @property
     def can_never_count(self) -> bool:
         """None of its integers will become a counter; one that restarts only confirms an outer counter."""
-        return all(position.is_ruled_out or position.restarts > 2 for position in self._positions)
+        return all(self._is_ruled_out(number) or number.restarts > 2 for number in self._numbers)
 
     def add_line(self, values: list[int]) -> None:
         self._lines += 1
-        if len(values) != len(self._positions):
-            self._positions = []
-        for position, value in zip(self._positions, values, strict=False):
-            position.add_value(value)
-        if self._lines == _MAX_LINES_UNMOVED:
-            for position in self._positions:
-                position.is_ruled_out |= not position.increments
+        if len(values) != len(self._numbers):
+            self._numbers = []
+        for number, value in zip(self._numbers, values, strict=False):
+            number.move(value)
 
     def candidates(self) -> list[tuple[int, int]]:
         """Return (index, required increments) of the integers that may be counters."""
-        restarts = {position.restarts for position in self._positions if position.restarts}
-        return [
-            (i, position.required_increments(restarts))
-            for i, position in enumerate(self._positions)
-            if not position.is_ruled_out
-        ]
+        restarts = {number.restarts for number in self._numbers if number.restarts}
+        possible = ((i, number) for i, number in enumerate(self._numbers) if not self._is_ruled_out(number))
+        return [(i, _required_increments(number, restarts)) for i, number in possible]
+
+    def _is_ruled_out(self, number: Progression) -> bool:
+        unmoved = self._lines >= _MAX_LINES_UNMOVED and not number.increments
+        return unmoved or number.is_uneven or number.erratic_decrements > 0
 
 
-class _IntegerPosition:
-    """One integer of a recurring line."""
-
-    __slots__ = ("first", "increments", "is_ruled_out", "last", "repeats", "restarts", "step")
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.last = self.step = self.increments = self.repeats = self.restarts = 0
-        self.is_ruled_out = False
-
-    def add_value(self, value: int) -> None:
-        if self.first is None:
-            self.first = value
-        elif value > self.last:
-            self.is_ruled_out |= self.step not in (0, value - self.last) and not self.restarts
-            self.step, self.increments = self.step or value - self.last, self.increments + 1
-        elif value == self.last:
-            self.repeats += 1
-        elif value <= self.first:
-            self.restarts += 1
-        else:
-            self.is_ruled_out = True
-        self.last = value
-
-    def required_increments(self, restarts: set[int]) -> int:
-        """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
-        if self.restarts:
-            return NEVER
-        if self.increments in restarts:
-            return 2
-        return NEVER if self.repeats else MIN_LINES - 1
+def _required_increments(number: Progression, restarts: set[int]) -> int:
+    """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
+    if number.restarts:
+        return NEVER
+    if number.increments in restarts:
+        return 2
+    return NEVER if number.repeats else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
