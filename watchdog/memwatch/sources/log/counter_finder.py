@@ -99,7 +99,7 @@ class CounterFinder:
         self._counters: OrderedDict[str, LogCounter] = OrderedDict()
         self._box: dict[str, LogCounter] = {}  # counters of the open box
         self._closed_box_keys: set[str] = set()
-        self._table = TableReader()
+        self._tables: dict[str, TableReader] = {}  # of each process that prints one
         self._recurring = RecurringLines()
 
     @property
@@ -109,12 +109,12 @@ class CounterFinder:
     @property
     def expects_first_row(self) -> bool:
         """A table's first row may come: the next line must be parsed, whatever its template."""
-        return self._table.expects_first_row
+        return any(table.expects_first_row for table in self._tables.values())
 
     @property
     def header_count(self) -> int:
         """The number of table headers so far; after a new one, lines that were irrelevant may be rows."""
-        return self._table.header_count
+        return sum(table.header_count for table in self._tables.values())
 
     def exclude_family(self, family: str) -> None:
         """Mark all counters of this family, present and future, as inner loops."""
@@ -141,7 +141,7 @@ class CounterFinder:
         beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
             return self._count_mentions(line, len(line.text), beside, "progress")
-        if match["total"] == "?" or self._table.expects_first_row:  # a bar in the place of a table's next row
+        if match["total"] == "?" or self.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
@@ -211,7 +211,7 @@ class CounterFinder:
         key = f"word {kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
         unit, position = mention.unit, mention.position
         if mention.is_known_unit:
-            certain = mention.total is not None and shown_at == "start" and not (at and self._table.expects_first_row)
+            certain = mention.total is not None and shown_at == "start" and not (at and self.expects_first_row)
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
             counter = self._counter(key, "words", unit, 2, line, position, required=required)
@@ -307,16 +307,19 @@ class CounterFinder:
         self._box.clear()
 
     def _count_table_row(self, line: LineText, end: int, named: bool) -> bool:
-        if not self._table.expects_rows and not named and line.text[:1] != "E":
+        table = self._tables.get(line.process)
+        if table is None:
+            if len(self._tables) >= MAX_COUNTERS:
+                return False
+            table = self._tables[line.process] = TableReader()
+        if not table.expects_rows and not named and line.text[:1] != "E":
             return False
-        found = self._table.parse_row(line.text[:end])
-        self._observations.template_undecided |= self._table.template_undecided
+        found = table.parse_row(line.text[:end])
+        self._observations.template_undecided |= table.template_undecided
         if found is None:
             return False
         unit, position, index, total = found
-        counter = self._counter(
-            f"table {unit}", "table", unit, 4, line, position, required=0 if self._table.is_wide else 1
-        )
+        counter = self._counter(f"table {unit}", "table", unit, 4, line, position, required=0 if table.is_wide else 1)
         if index == counter.last:
             return counter.mark_repeated()
         return counter.add_value(line, position, index, total, "end")

@@ -99,7 +99,7 @@ class LineText:
             named = part.groupdict() if part else {}
             if part is None or not start < part.end() < len(self.text) or (start == 0 and named.get("logger")):
                 break
-            start, process = part.end(), process or named.get("process") or ""
+            start, process = part.end(), process or (named.get("process") or "").strip()
         if start == 0:
             return self
         message = self.part(start)

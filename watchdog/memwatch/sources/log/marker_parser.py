@@ -108,15 +108,12 @@ class MarkerFinder:
         return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
 
     def _parse_drawing(self, line: LineText) -> list[LocatedEvent]:
-        message = line.message()
-        bar = match_bar(message.text)
-        if bar is None:
-            return self._parse_part(message, None)
-        end = message.offset + bar.end()
-        drawn = self._parse_part(line.part(0, end).message(), bar)
-        if len(line.text) == end:
-            return drawn
-        return drawn + self._parse_drawing(line.part(end))  # a line may follow a bar without a line end
+        found: list[LocatedEvent] = []
+        while bar := match_bar((message := line.message()).text):
+            end = message.offset + bar.end()
+            found += self._parse_part(line.part(0, end).message(), bar)
+            line = line.part(end)  # a line may follow a bar without a line end
+        return found + self._parse_part(message, None)
 
     def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
         """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""

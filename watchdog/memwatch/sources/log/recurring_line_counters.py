@@ -32,7 +32,7 @@ _NO_COUNTER = re.compile(
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
 _MEASURED_NOUNS = frozenset(
-    "elapsed time timestamp ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
+    "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
