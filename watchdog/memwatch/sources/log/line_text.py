@@ -26,12 +26,12 @@ _ENVELOPE = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "  # containerd, CRI-O
     r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+-]{8,22}) [\w.-]{1,64} "
     r"[\w./@-]{1,64}\[\d{1,8}\]: "  # journald, syslog
-    r"|\[pod/[\w./-]{1,200}\] |[\w.-]{1,60}-\d{1,4} {1,30}\| "  # kubectl logs --prefix, docker compose
+    r"|\[pod/[\w./-]{1,200}\] |[\w.-]{1,60}[-_]\d{1,4} {1,30}\| "  # kubectl logs --prefix, docker compose
     r"|(?P<process>\[[A-Za-z_-]{2,20}[ _:]?\d{1,5}\]: ?"  # [rank0]: of PyTorch, [default0]: of torchrun --tee
     r"|\[(?:rank|RANK|Rank|gpu|GPU|worker|Worker|proc|process)[ _:=#]?\d{1,5}\] "
-    r"|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?"  # mpirun --tag-output
+    r"|\[\d{1,5}(?:,[\w:,-]{1,40})?\]<std(?:out|err)>: ?"  # mpirun --tag-output, horovodrun, SageMaker
     r"|\A {0,4}\d{1,5}: "  # srun --label
-    r"|\((?:[\w.:<>/ -]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) "  # Ray
+    r"|\((?:[\w.:<>/,= -]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) "  # Ray, SkyPilot
     r"|(?:worker|node|host|rank|gpu)[\w.-]{0,30}: )"  # pdsh
 )
 _BEFORE_TEXT = re.compile(
