@@ -39,6 +39,7 @@ PREFIXES: dict[str, Wrap] = {
     "Kaggle": lambda s: docker(s).replace('{"log"', ',{"stream_name":"stdout","time":3.1,"data"'),
     "Hydra": lambda s: f"[2026-11-21 03:52:47,123][__main__][INFO] - {s}\n",
     "loguru": lambda s: f"2026-11-21 03:52:47.123 | INFO     | __main__:train:42 - {s}\n",
+    "rich": lambda s: f"[03:52:47] INFO     {s:<60} train.py:118\n",
     "absl": lambda s: f"I1121 03:52:47.123456 140735 train.py:42] {s}\n",
     "basicConfig": lambda s: f"INFO:root:{s}\n",
     "logging": lambda s: f"2026-11-21 03:52:47,123 - my.trainer - INFO - {s}\n",
