@@ -44,7 +44,7 @@ _BEFORE_TEXT = re.compile(
     r"|(?P<logger>\[[A-Za-z_][\w.:-]{0,80}\]|\([A-Za-z_][\w.]{0,60}:\d{1,6}\)"
     r"|[A-Za-z_][\w.]{0,80}:[\w<>]{1,60}:\d{1,6}(?= - )"  # loguru's module:function:line
     r"|(?<=:)[A-Za-z_][\w.]{0,80}(?=:)|[A-Za-z_][\w.]{0,80}(?= (?:-|\||::?) )|[A-Za-z_]\w{0,60}(?:\.\w{1,60})+(?=: ))"
-    r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|(?:\s*$|\s{2}))|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
+    r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|(?:\s*|\s{2,200}\S{1,60}:\d+\s*)$)|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
 )
 _AFTER_TEXT = re.compile(r"\s{2,200}[\w./-]{1,60}\.py:\d{1,6}\s{0,200}$")  # rich, at the end of its column
 _MAX_PARTS = 8  # of what stands before the text: container, process, time, level, name, in any order
