@@ -78,6 +78,28 @@ def test_a_users_pattern_may_match_anything_but_only_numbers_count(text: str) ->
     assert events(f"at <{text}>\n", mine) == []
 
 
+def test_a_users_fraction_is_a_gauge_and_counts_whole_units() -> None:
+    mine = Preset.from_mapping(
+        {"unit": "epoch", "rules": [{"kind": "generation", "pattern": r"^done (?P<done>[\d.]+)", "at": "end"}]}, "mine"
+    )
+    found = events("done 0.4\ndone 1.2\ndone 1.8\ndone 2.0\n", mine)
+    assert [event.index for event in found if isinstance(event, GenerationSeen)] == [1, 2]
+    assert [event.value for event in found if isinstance(event, GaugeSeen)] == [0.4, 1.2, 1.8, 2]
+
+
+def test_a_total_that_the_index_passes_was_none() -> None:
+    finder, _ = find("num_steps: 20\n" + "".join(f"step {i} loss 0.1\n" for i in range(10, 90, 10)))
+    assert (finder.unit, finder.total) == ("step", None)
+
+
+def test_a_clock_that_stands_is_replaced_by_one_that_goes_on() -> None:
+    text = "".join(f"{'learner' if g < 6 else 'trainer'} at gen {g}, best 0.3\n" for g in range(20))
+    finder, hits = find(text, bare=True)
+    marks = [hit.event for hit in hits if isinstance(hit.event, GenerationSeen)]
+    assert (finder.unit, finder.counter_changes) == ("generation", 1 + (marks[-1].index > 5))
+    assert marks[-1].index == 19
+
+
 def test_total_phases_and_gauges_that_a_preset_named_before_its_first_marker_are_told_with_it() -> None:
     rules = [
         {"kind": "generation", "pattern": r"^> (?P<index>\d+)"},

@@ -169,6 +169,9 @@ class LogCounter(Progression):
             self._baseline = (selection, primary_moves, moves)
         return moves - self._baseline[2] >= INNER_LOOP_MOVES + 2 * (primary_moves - self._baseline[1])
 
+    def is_in_line_of(self, other: LogCounter) -> bool:
+        return self._lines[1] == other._lines[1]
+
     def agrees_with(self, other: LogCounter) -> bool:
         """Whether it is where `other` is."""
         return self.last is not None and other.last is not None and abs(self.last - other.last) <= 1
@@ -259,7 +262,13 @@ class PrimaryCounterSelector:
         if other.priority[0] <= now.priority[0]:
             return other.priority <= now.priority or other.priority[0] > OTHER_UNIT_PRIORITY
         went_back = now.decrements > self._decrements_before
-        return other.priority[0] < _USER_PRIORITY and now.priority[0] >= UNIT_PRIORITY["episode"] and not went_back
+        # `[epoch: 3, iter: 1,200`: the greater unit of one line is the outer loop
+        return (
+            not other.is_in_line_of(now)
+            and other.priority[0] < _USER_PRIORITY
+            and now.priority[0] >= UNIT_PRIORITY["episode"]
+            and not went_back
+        )
 
 
 def user_priority(unit: str) -> int:
