@@ -164,6 +164,8 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Writing model shards: 0%| | 0/1 [00:00<?, ?it/s]", "writing"),
         ("Writing model shards: 50%|#####     | 1/2 [00:00<?, ?it/s]", None),
         ("[ITER 7000] Saving Gaussians", "writing"),
+        ("Configuration saved in out/checkpoint-20/config.json", None),
+        ("tokenizer config file saved in out/checkpoint-20/tokenizer_config.json", None),
         ("saved nothing: error writing model.safetensors", None),
         ("Saving checkpoint ... done", None),
         ("Checkpoints will be saved to runs/", None),
