@@ -113,3 +113,25 @@ def test_the_fraction_of_epochs_is_a_gauge(tmp_path: Path) -> None:
         ("epoch", 0.5),
         ("epoch", 1),
     ]
+
+
+TOTALS = {
+    "epoch": """Total epochs: 50|n_epochs = 50|EPOCHS=50|python train.py --lr 0.1 --epochs 50 --seed 3|--num-epochs=50
+        |Training for 50 epochs|Training 50 epochs|epochs               50|epochs\t50|'epochs': 50,|  epochs = 50
+        |"num_train_epochs": 50,|TrainingArguments(output_dir=a, num_train_epochs=50, max_steps=-1)
+        |max-epochs: 50|train.epochs: 50|Epochs ...... 50|TOTAL EPOCHS 50|args.epochs=50|epoch_num: 50|max_epoch=50""",
+    "step": """max_steps=50|max_steps      : 50|--max-steps 50|--max_train_steps=50|num_training_steps = 50
+        |total steps: 50|Total training steps: 50|training for 50 steps|train_steps: 50|MAX_STEPS = 50
+        |total_train_steps=50|target steps 50""",
+    "iteration": """n_iterations: 50|--iterations 50|max_iters = 50|num_iters: 50|MAX_ITER: 50|iterations: 50|niter=50
+        |iters: 50""",
+    "generation": "n_gen: 50|generations = 50|--generations 50|MAX_GENERATIONS=50|ngen=50|Running 50 generations",
+}
+
+
+@pytest.mark.parametrize(
+    ("unit", "line"), [(unit, line.rstrip()) for unit in TOTALS for line in TOTALS[unit].split("|")]
+)
+def test_a_total_is_found_wherever_it_stands(unit: str, line: str, tmp_path: Path) -> None:
+    found = scanned(tmp_path / "train.log", line + "\n" + "".join(f"{unit} {i} loss 0.3\n" for i in range(1, 8)))
+    assert (found["unit"], found["total"], len(found["markers"])) == (unit, 50, 7)

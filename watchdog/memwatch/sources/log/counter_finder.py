@@ -95,7 +95,7 @@ class CounterFinder:
     def __init__(self, reading: LineObservations | None = None) -> None:
         self._observations = reading or LineObservations()
         self._excluded_families: set[str] = set()  # families of inner loops
-        self.no_counters: set[str | int] = set()  # units of fractions, and bytes of totals and levels, in this line
+        self.no_counters: set[str] = set()  # units of which this line has a fraction
         self._counters: OrderedDict[str, LogCounter] = OrderedDict()
         self._box: dict[str, LogCounter] = {}  # counters of the open box
         self._closed_box_keys: set[str] = set()
@@ -197,8 +197,7 @@ class CounterFinder:
         """Count the units that the text up to `end` names; without `at` the surrounding words tell start from end."""
         changed = False
         for i, word in enumerate(found):
-            known = self.no_counters
-            if known and (word.unit in known or line.byte_of(word.position) in known):
+            if word.unit in self.no_counters:
                 continue
             before = line.text[found[i - 1].end if i else 0 : word.start]
             changed |= self._count_mention(line, before, word, line.text[word.end : end], at)
@@ -215,6 +214,7 @@ class CounterFinder:
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
             counter = self._counter(key, "words", unit, 2, line, position, required=required)
+            counter.may_be_setting = required == _SETTING_INCREMENTS
         elif is_measure(unit):
             return False
         else:

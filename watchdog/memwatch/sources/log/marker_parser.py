@@ -229,10 +229,9 @@ class MarkerFinder:
                     continue
                 self._totals[unit] = marker
                 changed = True
-                no_counters.add(marker.byte)
                 continue
-            if isinstance(event, GaugeSeen):
-                no_counters.add(rule.unit if rule.kind == "generation" else marker.byte)
+            if rule.kind == "generation":
+                no_counters.add(rule.unit)
             if rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
                 others.append(marker)
             else:

@@ -93,6 +93,7 @@ class LogCounter(Progression):
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
         self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
+        self.may_be_setting = False  # `epochs: 5`: until it moves it says nothing
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
         self._total_changes = 0  # increases of the total that it is printed with
@@ -293,7 +294,11 @@ def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
         return False
     required = INCREMENTS_TO_OUTRANK_UNNAMED if counter.priority[0] < OTHER_UNIT_PRIORITY else INCREMENTS_TO_OUTRANK
     return counter.increments < required and any(
-        c.pending_events and not c.is_ruled_out and not c.is_inner_loop and c.priority[0] > counter.priority[0]
+        c.pending_events
+        and (c.increments or not c.may_be_setting)
+        and not c.is_ruled_out
+        and not c.is_inner_loop
+        and c.priority[0] > counter.priority[0]
         for c in counters
     )
 

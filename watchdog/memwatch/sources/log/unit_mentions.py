@@ -27,6 +27,8 @@ _NAMES = {
     **{word + "s": unit for word, unit in _UNITS.items()},
     "n_gen": "generation",
     "n_iter": "iteration",
+    "niter": "iteration",
+    "epoch_num": "epoch",
     "training_iteration": "iteration",
     "num_iterations": "iteration",
     "total_timesteps": "timestep",
