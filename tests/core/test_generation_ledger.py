@@ -214,7 +214,7 @@ def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
     assert ledger.has_stalled("host") is stalled
 
 
-@pytest.mark.parametrize("change", ["process", "counter"])
+@pytest.mark.parametrize("change", ["process", "epoch", "generation"])
 def test_habits_are_those_of_this_process_and_counter(change):
     ledger = GenerationLedger()
     for index, used in enumerate([0, 100, 200, 300, 400, 500, 502], 1):
@@ -230,7 +230,7 @@ def test_habits_are_those_of_this_process_and_counter(change):
     if change == "process":
         ledger.begin_attempt(80)
     else:
-        ledger.add_marker(80, GenerationSeen(80, 1, unit="epoch"))
+        ledger.add_marker(80, GenerationSeen(80, 1, unit=change, recount=change == "generation"))
     assert not ledger.has_stalled("host")
     assert (ledger.next_generation_rise_bytes("host"), ledger.leading_phase("host"), ledger.generation_seconds(81)) == (
         None,

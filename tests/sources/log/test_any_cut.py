@@ -12,10 +12,10 @@ import pytest
 from memwatch.core.events import CheckpointSeen, GaugeSeen, GenerationSeen, PhaseSeen
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.whole_log_scan import scan_log
-from support.logs import deep_learning, further, hostile, logs_of, plain, reinforcement, search
+from support.logs import deep_learning, further, hostile, logs_of, plain, reinforcement, search, wrapped
 from support.presets import packaged_presets
 
-LOGS = {log.name: log.raw for room in (deep_learning, reinforcement, search, plain, hostile, further)
+LOGS = {log.name: log.raw for room in (deep_learning, reinforcement, search, plain, hostile, further, wrapped)
         for log in logs_of(vars(room))}  # fmt: skip
 # The capacity stands in one line of each generation, the level in a second one.
 LOGS["capacity_in_one_line_of_two"] = "".join(

@@ -19,6 +19,7 @@ from memwatch.sources.log.log_source import (
     LogSource,
 )
 from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
+from support.logs import tqdm
 from support.presets import packaged_presets
 
 
@@ -275,3 +276,14 @@ def test_a_missing_log_is_an_error_with_a_hint(log: Path) -> None:
 def test_of_a_clock_that_was_none_no_generation_is_told(log: Path, source: LogSource) -> None:
     append(log, "".join(f"cache holds {i % 9} things\n" for i in range(400)))
     assert source.poll(0.0) == []
+
+
+def test_the_clock_after_a_bar_of_loading_begins_the_count_anew(log: Path) -> None:
+    source = LogSource(log, packaged_presets(), catch_up=False)
+    append(log, "\r".join(tqdm("", i, 96) for i in range(0, 97, 4)) + "\n")
+    loaded = [event for event in source.poll(1.0) if isinstance(event, GenerationSeen)]
+    append(log, "".join("\r" + tqdm("", i, 400) + "\nloss 0.3\n" for i in range(0, 100, 20)))
+    counted = [event for event in source.poll(2.0) if isinstance(event, GenerationSeen)]
+    assert loaded[-1].unit == counted[0].unit == "step"
+    assert [(event.index, event.recount) for event in counted[:3]] == [(0, True), (20, False), (40, False)]
+    source.close()

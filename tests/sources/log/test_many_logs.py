@@ -8,13 +8,18 @@ from memwatch.core.events import GenerationSeen
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.primary_counter import LocatedEvent
-from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search
+from support.logs import TrainerLog, deep_learning, further, hostile, logs_of, plain, reinforcement, search, wrapped
 from support.presets import packaged_presets
 
-LOGS = [log for room in (deep_learning, reinforcement, search, plain, hostile, further) for log in logs_of(vars(room))]
+LOGS = [
+    log
+    for room in (deep_learning, reinforcement, search, plain, hostile, further, wrapped)
+    for log in logs_of(vars(room))
+]
 LATE_UNITS = 5  # so many units of the run may pass before the clock is known
 # Here what is counted first is an inner loop, or a preparation: the outer one cannot be known until it has moved.
 SECOND_THOUGHTS = {
+    "a_bar_without_a_name_that_ends_first",
     "alphazero_general", "curriculum", "darknet", "federated_inner_epochs", "folds_around_epochs",
     "generation_said_at_its_end_only", "icefall", "optuna_around_epochs", "outer_iteration_inner_epochs",
     "preparation_counts_first", "pykeen", "tpot", "walk_forward", "yunjey_steps",

@@ -48,7 +48,7 @@ def indexes(text: str, bare: bool = False) -> tuple[str | None, list[float]]:
         ("Epoch 3/10", "keras", 3, 10, "start"),
         ("Epoch 3:  13%|#3  | 5/38 [00:00<00:00, 4.1it/s]", "lightning", 3, None, "start"),
         ("Epoch 3/4  ━━━━━━━━━━ 38/38 0:00:00", "lightning", 3, 5, "progress"),
-        ("{'loss': 0.5, 'learning_rate': 4e-05, 'epoch': 0.25}", "huggingface", 0.25, None, "end"),
+        ("{'loss': 0.5, 'learning_rate': 4e-05, 'epoch': 2.25}", "huggingface", 2, None, "end"),
         ("[10]\ttrain-rmse:0.61188\teval-rmse:0.62", "boosting", 10, None, "end"),
         ("10:\tlearn: 0.6931\ttotal: 56ms\tremaining: 5.5s", "boosting", 10, None, "end"),
     ],
@@ -76,6 +76,28 @@ def test_a_users_pattern_may_match_anything_but_only_numbers_count(text: str) ->
     rule = {"kind": "generation", "pattern": r"at <(?P<index>.*?)>"}
     mine = Preset.from_mapping({"rules": [rule]}, "mine", user=True)
     assert events(f"at <{text}>\n", mine) == []
+
+
+def test_a_users_fraction_is_a_gauge_and_counts_whole_units() -> None:
+    mine = Preset.from_mapping(
+        {"unit": "epoch", "rules": [{"kind": "generation", "pattern": r"^done (?P<done>[\d.]+)", "at": "end"}]}, "mine"
+    )
+    found = events("done 0.4\ndone 1.2\ndone 1.8\ndone 2.0\n", mine)
+    assert [event.index for event in found if isinstance(event, GenerationSeen)] == [1, 2]
+    assert [event.value for event in found if isinstance(event, GaugeSeen)] == [0.4, 1.2, 1.8, 2]
+
+
+def test_a_total_that_the_index_passes_was_none() -> None:
+    finder, _ = find("num_steps: 20\n" + "".join(f"step {i} loss 0.1\n" for i in range(10, 90, 10)))
+    assert (finder.unit, finder.total) == ("step", None)
+
+
+def test_a_clock_that_stands_is_replaced_by_one_that_goes_on() -> None:
+    text = "".join(f"{'learner' if g < 6 else 'trainer'} at gen {g}, best 0.3\n" for g in range(20))
+    finder, hits = find(text, bare=True)
+    marks = [hit.event for hit in hits if isinstance(hit.event, GenerationSeen)]
+    assert (finder.unit, finder.counter_changes) == ("generation", 1 + (marks[-1].index > 5))
+    assert marks[-1].index == 19
 
 
 def test_total_phases_and_gauges_that_a_preset_named_before_its_first_marker_are_told_with_it() -> None:
@@ -135,6 +157,16 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Interrupted, saving population ...", "writing"),
         ("80/100 ━━━━━━━━ 3s 20ms/step - loss: 0.1234Saving checkpoint to ckpt.npz", "writing"),
         ("100/100 ━━━━━━━━ 4s 20ms/step - loss: 0.1234Checkpoint saved: ckpt.npz", "saved"),
+        ("At iteration 14/40, mean error=5.8, char error 93.0, New best error = 93.0 wrote checkpoint.", "saved"),
+        ("Saved model.safetensors, validation error: 0.31", "saved"),
+        ("[process=0] Finished saving checkpoint (finished tmp dir: `/out/400`).", "saved"),
+        ("Writing model shards: 100%|##########| 1/1 [00:00<00:00, 617.63it/s]", "saved"),
+        ("Writing model shards: 0%| | 0/1 [00:00<?, ?it/s]", "writing"),
+        ("Writing model shards: 50%|#####     | 1/2 [00:00<?, ?it/s]", None),
+        ("[ITER 7000] Saving Gaussians", "writing"),
+        ("Configuration saved in out/checkpoint-20/config.json", None),
+        ("tokenizer config file saved in out/checkpoint-20/tokenizer_config.json", None),
+        ("saved nothing: error writing model.safetensors", None),
         ("Saving checkpoint ... done", None),
         ("Checkpoints will be saved to runs/", None),
         ("Save Solutions: False", None),
@@ -508,6 +540,21 @@ def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
         b"1 " * 2000,
         b"saved model " * 340,
         b"\x1b]" * 2000,
+        "━".encode() * 1300,
+        "a ━ 1/2 ".encode() * 400,
+        b"[rank0]: " * 450,
+        b"INFO - " * 580,
+        b"2024-05-01 12:00:00 " * 200,
+        b"a.b:c:" * 680,
+        b'{"log":"' + b"\\u003c" * 680,
+        b'{"a":1,' * 580 + b'"log":',
+        b"1 h, 3 m, " * 400,
+        b"1/2 steps " * 400,
+        b"| 1/2 [" * 580,
+        b"a: | b " * 580,
+        b"epoch  |  " * 400,
+        b"total_steps : " * 290,
+        b"{'epoch': 0." * 340,
         b"0" * 4096,
         b"- " * 2000,
     ],

@@ -90,3 +90,8 @@ def tqdm(description: str, done: int, total: int, more: str = "") -> str:
     head = f"{description}: " if description else ""
     rate = f"{done % 60:02}<00:{(total - done) % 60:02}, {7.3 + done % 3:.2f}it/s" if done else "00<?, ?it/s"
     return f"{head}{100 * done // total:3}%|{'█' * full}{' ' * (10 - full)}| {done}/{total} [00:{rate}{more}]"
+
+
+def bar(description: str, done: int, total: int, more: str = "") -> str:
+    """A drawing of tqdm's bar whose count is a marker."""
+    return tqdm(description, done, total, more).replace(f"| {done}/", f"| {n(done)}/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from support.logs import falling, log, n, tqdm
+from support.logs import bar, falling, log, n, tqdm
 
 
 @log("epoch", 10, "start")
@@ -50,7 +50,7 @@ def lightning_1_x() -> Iterator[str]:
     yield "`Trainer.fit` stopped: `max_epochs=6` reached."
 
 
-@log("epoch", 3, "end")
+@log("step", 1377, "start")
 def hf_trainer() -> Iterator[str]:
     yield "***** Running training *****"
     yield "  Num examples = 3,668"
@@ -58,21 +58,30 @@ def hf_trainer() -> Iterator[str]:
     yield "  Instantaneous batch size per device = 8"
     yield "  Total optimization steps = 1,377"
     for s in range(50, 1351, 50):
-        yield tqdm("", s, 1377) + "\r" + tqdm("", s + 1, 1377)
-        yield f"{{'loss': {falling(s):.4f}, 'learning_rate': {5e-05 * (1 - s / 1377)}, 'epoch': {n(round(s / 459, 2))}}}"
+        yield bar("", s, 1377) + "\r" + bar("", s + 1, 1377)
+        yield f"{{'loss': {falling(s):.4f}, 'learning_rate': {5e-05 * (1 - s / 1377)}, 'epoch': {round(s / 459, 2)}}}"
+
+
+@log("step", 90, "start")
+def hf_trainer_4_57() -> Iterator[str]:
+    yield "\r".join(tqdm("Loading weights", b, 96) for b in range(0, 97, 3))
+    for s in range(0, 91, 10):
+        yield "\r" + (bar if s < 90 else tqdm)("", s, 90) + "                                  "
+        yield f"\r{{'loss': '1.2{s}', 'grad_norm': '3.1', 'learning_rate': '4.5e-05', 'epoch': '{round(s / 30, 4)}'}}"
+        if s % 30 == 0:
+            yield "\r".join(tqdm("", b, 12) for b in (0, 5, 9, 12))
+            yield f"{{'eval_loss': '0.9', 'eval_runtime': '2.1', 'eval_steps_per_second': '12.1', 'epoch': '{s // 30}'}}"
+    yield f"{{'train_runtime': '93.1', 'train_samples_per_second': '31', 'train_loss': '1.1', 'epoch': '{3}'}}"
 
 
 @log("epoch", 3, "end")
-def hf_trainer_4_57() -> Iterator[str]:
-    yield "***** Running training *****"
-    yield "  Num Epochs = 3"
-    for s in range(10, 91, 10):
-        epoch = round(s / 30, 4)
-        yield "\r" + tqdm("", s, 90) + "                                  "
-        yield f"\r{{'loss': '1.2{s}', 'grad_norm': '3.1', 'learning_rate': '4.5e-05', 'epoch': '{n(epoch)}'}}"
-        if s % 30 == 0:
-            yield f"{{'eval_loss': '0.9', 'eval_runtime': '2.1', 'eval_steps_per_second': '12.1', 'epoch': '{epoch}'}}"
-    yield f"{{'train_runtime': '93.1', 'train_samples_per_second': '31', 'train_loss': '1.1', 'epoch': '{3}'}}"
+def hf_trainer_without_bars() -> Iterator[str]:
+    yield "  Num Epochs = 3\n  Total optimization steps = 90"
+    for s in range(3, 91, 3):
+        done = f"{s // 30}.{s % 30 // 3}"
+        epoch = n(s // 30) + "." + str(s % 30 // 3) if s >= 30 else done
+        yield f"{{'loss': 1.2{s}, 'grad_norm': 3.1, 'learning_rate': 4.5e-05, 'epoch': {epoch}}}"
+    yield "{'train_runtime': 93.1, 'train_samples_per_second': 31, 'train_loss': 1.1, 'epoch': 3.0}"
 
 
 @log("epoch", None, "end")
@@ -588,7 +597,7 @@ def gan_batches() -> Iterator[str]:
             yield f"[Epoch {mark}/12] [Batch {b}/938] [D loss: 0.5{b % 9}] [G loss: {falling(e):.6f}]"
 
 
-@log("iteration", 2000, "start")
+@log("step", 2000, "start")
 def ddpm_bar() -> Iterator[str]:
     yield "\r".join(
         tqdm(f"loss: {falling(s):.4f}" if s else "", s, 2000).replace(f"| {s}/", f"| {n(s)}/")

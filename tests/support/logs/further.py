@@ -309,7 +309,7 @@ def megatron_bridge_like() -> Iterator[str]:
         yield f"0: [2025-05-01 12:00:{s:02}] train step {n(s)} of 4000, loss={falling(s):.3f} (rank 0 of 8)"
 
 
-@log("epoch", None, "progress")
+@log("epoch", None, "start")
 def glue_bar_per_epoch() -> Iterator[str]:
     for e in range(4):
         yield "\r".join(
@@ -444,11 +444,11 @@ def xgb_dask_ranks() -> Iterator[str]:
             yield f"[worker {worker}] round {r if worker else n(r)} train-auc 0.9{r} valid-auc 0.8{r}"
 
 
-@log("epoch", 3, None)
+@log("epoch", 3, "end")
 def unsloth() -> Iterator[str]:
     yield "==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 1\n   \\\\   /|    Num examples = 51,760 | Num Epochs = 3 | Total steps = 60"
     for s in range(1, 61):
-        yield f"{{'loss': {falling(s):.4f}, 'grad_norm': 0.{s}1, 'learning_rate': 0.0002, 'epoch': {n(round(s / 20, 2))}}}"
+        yield f"{{'loss': {falling(s):.4f}, 'grad_norm': 0.{s}1, 'learning_rate': 0.0002, 'epoch': {n(s // 20) if s >= 20 else 0}.{s % 20 * 5:02}}}"
 
 
 @log("epoch", None, "progress")

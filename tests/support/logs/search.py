@@ -166,7 +166,7 @@ def xgboost() -> Iterator[str]:
         yield f"[{n(i)}]\ttrain-logloss:{falling(i):.5f}\tvalid-logloss:{falling(i) + 0.1:.5f}"
 
 
-@log("step", None, "end")
+@log("iteration", None, "end")
 def xgboost_prefixed() -> Iterator[str]:
     for i in range(0, 100, 5):
         yield f"2024-05-01 12:00:{i // 2:02},123 INFO [xgb] [{n(i)}]\tvalidation_0-auc:0.9{i:02}\tvalidation_1-auc:0.8{i:02}"
@@ -224,7 +224,7 @@ def stan() -> Iterator[str]:
     yield " Elapsed Time: 0.031 seconds (Warm-up)"
 
 
-@log("iteration", 3000, "start")
+@log("step", 3000, "start")
 def emcee_bar() -> Iterator[str]:
     yield (
         "\r".join(tqdm("", i, 3000).replace(f"| {i}/", f"| {n(i)}/") for i in range(0, 3000, 40))

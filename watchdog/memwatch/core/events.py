@@ -108,6 +108,7 @@ class GenerationSeen:
     unit: str = "generation"
     at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
     before_watch: bool = False  # the marker was printed before the watch, at an unknown time
+    recount: bool = False  # another counter is the clock from here on: what was counted before were no generations
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class GenerationLedger:
         the (partial) row that began with the watch; a progress marker begins its row when it first appears. An index
         that is lower than the last begins the count again.
         """
-        if self._starts and seen.unit != self.unit:
+        if seen.recount or (self._starts and seen.unit != self.unit):
             self._recount(seen.unit)
         t = max(t, self._begin_t) if self.index is not None else t
         self.unit, self._marker_kind = seen.unit, seen.at

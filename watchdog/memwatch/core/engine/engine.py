@@ -192,7 +192,7 @@ class Engine:
     def _generation_seen(self, t: float, event: events.GenerationSeen) -> None:
         if self._exited is not None:
             return
-        if self._ledger.index is not None and event.unit != self._ledger.unit:
+        if self._ledger.index is not None and (event.recount or event.unit != self._ledger.unit):
             self._monitor.forget_generations()
         boundary = self._ledger.add_marker(min(t, event.t), event)  # A marker that was read late keeps its own time.
         if boundary is None:

@@ -142,7 +142,8 @@ def hook(t: float, event: events.HookRan) -> Notice:
 def marker(t: float, event: events.GenerationSeen, total: int | None) -> Notice:
     gen = words.json_number(event.index)
     of = f" of {event.total}" if event.total is not None else ""
-    text = f"{event.unit} {gen}{of} ({event.at})"
+    anew = "; another counter of the log is the clock, the count begins anew" if event.recount else ""
+    text = f"{event.unit} {gen}{of} ({event.at}){anew}"
     return Notice(t, "marker", text, {"gen": gen, "total": total, "unit": event.unit, "at": event.at})
 
 

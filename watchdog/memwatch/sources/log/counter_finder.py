@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
+from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.primary_counter import (
     OTHER_UNIT_PRIORITY,
     UNIT_PRIORITY,
     UNNAMED_PRIORITY,
-    LineText,
+    UNNAMED_UNIT,
     LogCounter,
 )
 from memwatch.sources.log.recurring_line_counters import (
@@ -37,7 +38,7 @@ _SETTING_INCREMENTS = 3  # required of `epochs: 5`, which may be a setting of se
 _BEFORE_CHARS, _KIND_CHARS = 80, 24
 _RESULT_CHARS = 400  # after a number that are searched for a result
 _RESULT = "loss|score|fitness|acc|best|reward|took|time|done|complete|finish|verlust"
-_AT_RESULT = re.compile(rf"\d[.,]\d|{_RESULT}", re.IGNORECASE)
+_AT_RESULT = re.compile(rf"\d[.,]\d|[a-z]: ?-?\d+$|{_RESULT}", re.IGNORECASE)
 _RESULT_BEFORE = re.compile(_RESULT, re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
@@ -45,13 +46,36 @@ _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 _FIGURES = re.compile(r"[\w./ ]{0,30}[:=]\s{0,4}[-+]?[0-9][0-9.e+-]{0,20}[,;]?")
 
 # Epoch 3:  13%|###   | 5/38 [00:00<00:02, 14.30it/s, loss=0.6]
-BAR = re.compile(
-    r"(?P<description>[^|]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?\|[^|]{0,400}\|[ ]{0,4}"
+_BAR = re.compile(
+    r"(?P<description>.{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?\|[^|\w]{0,400}[0-9]?[^|\w]{0,400}\|[ ]{0,4}"
     r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15}|\?)[ ]?\[[^\]]{0,400}\]"
+)
+# Epoch 4/4  ━━━━━━━╸━━━━ 25/38 0:00:00 • 0:00:00 49.10it/s  |  640: 100% ━━━━━━━━━━━━ 4/4 1.2it/s 3.2s
+_LINE_BAR = re.compile(
+    r"(?P<description>[^━╸╺]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?[ ]{0,4}[━╸╺][━╸╺─ ]{2,400}[ ]"
+    r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ].*"
+)
+# epoch |███-----| 40.00% [4/10 00:04<00:06 0.31]
+_FAST_BAR = re.compile(
+    r"(?P<description>[^|]{0,200}?)\|[^|]{0,400}\|[ ][0-9.]{1,6}%[ ]"
+    r"\[(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ][^\]]{0,200}\]"
+)
+# Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
+_PREPARATION = re.compile(
+    r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
+    r"|writing|saving|shard|verify|resolv|extract|unpack|unzip|preprocess|cach)",
+    re.IGNORECASE,
 )
 # 1.31epoch/s | 2.5s/trial, from tqdm(unit="epoch")
 _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))[,\]]")
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
+
+
+def match_bar(text: str) -> re.Match[str] | None:
+    """Match the drawing of a progress bar at the beginning of `text`, up to the end of its figures."""
+    if "| " in text and " [" in text and (bar := _BAR.match(text) or _FAST_BAR.match(text)):
+        return bar
+    return _LINE_BAR.match(text) if "━" in text else None
 
 
 def at_of_bar(bar: re.Match[str]) -> str:
@@ -71,10 +95,11 @@ class CounterFinder:
     def __init__(self, reading: LineObservations | None = None) -> None:
         self._observations = reading or LineObservations()
         self._excluded_families: set[str] = set()  # families of inner loops
+        self.no_counters: set[str] = set()  # units of which this line has a fraction
         self._counters: OrderedDict[str, LogCounter] = OrderedDict()
         self._box: dict[str, LogCounter] = {}  # counters of the open box
         self._closed_box_keys: set[str] = set()
-        self._table = TableReader()
+        self._tables: dict[str, TableReader] = {}  # of each process that prints one
         self._recurring = RecurringLines()
 
     @property
@@ -84,12 +109,12 @@ class CounterFinder:
     @property
     def expects_first_row(self) -> bool:
         """A table's first row may come: the next line must be parsed, whatever its template."""
-        return self._table.expects_first_row
+        return any(table.expects_first_row for table in self._tables.values())
 
     @property
     def header_count(self) -> int:
         """The number of table headers so far; after a new one, lines that were irrelevant may be rows."""
-        return self._table.header_count
+        return sum(table.header_count for table in self._tables.values())
 
     def exclude_family(self, family: str) -> None:
         """Mark all counters of this family, present and future, as inner loops."""
@@ -111,12 +136,12 @@ class CounterFinder:
         mentions = list(find_unit_mentions(line.lower, end)) if named else []
         if mentions:  # `Epoch 3:  13%|`: the bar shows its parts
             return self._count_mentions(line, end, mentions, at_of_bar(match))
-        if self._count_table_row(line, end, named):
+        if _DIGITS.search(line.text, 0, end) and self._count_table_row(line, end, named):
             return True
         beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
             return self._count_mentions(line, len(line.text), beside, "progress")
-        if match["total"] == "?":
+        if match["total"] == "?" or self.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
@@ -126,10 +151,11 @@ class CounterFinder:
         if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
         changed = named and self._count_mentions(line, end, list(find_unit_mentions(line.lower, end)))
+        known = changed
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
-        self._observations.template_undecided |= changed and unnamed  # it was not parsed as a recurring line
-        return changed or (unnamed and self._count_recurring(line))
+        self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
+        return (unnamed and not known and self._count_recurring(line.line)) or changed
 
     def _counter(
         self,
@@ -143,6 +169,8 @@ class CounterFinder:
         priority: int | None = None,
     ) -> LogCounter:
         """Return the counter with this key; the numbers of `line` at `positions` are its value or distinguish it."""
+        line.process = line.process or find_process_label(line.text)
+        key = line.process + key
         counter = self._counters.get(key)
         if counter is None:
             if len(self._counters) >= MAX_COUNTERS:
@@ -169,6 +197,8 @@ class CounterFinder:
         """Count the units that the text up to `end` names; without `at` the surrounding words tell start from end."""
         changed = False
         for i, word in enumerate(found):
+            if word.unit in self.no_counters:
+                continue
             before = line.text[found[i - 1].end if i else 0 : word.start]
             changed |= self._count_mention(line, before, word, line.text[word.end : end], at)
         return changed
@@ -177,19 +207,18 @@ class CounterFinder:
         shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
         kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
         kind += line_shape_any_number(line.text[mention.start : mention.position])
-        process = find_process_label(line.text)
-        positions = (mention.position, process.number) if process else (mention.position,)
-        key = f"word {process.text if process else ''}{kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
-        unit = mention.unit
+        key = f"word {kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
+        unit, position = mention.unit, mention.position
         if mention.is_known_unit:
-            certain = mention.total is not None and shown_at == "start"
+            certain = mention.total is not None and shown_at == "start" and not (at and self.expects_first_row)
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
-            counter = self._counter(key, "words", unit, 2, line, *positions, required=required)
+            counter = self._counter(key, "words", unit, 2, line, position, required=required)
+            counter.may_be_setting = required == _SETTING_INCREMENTS
         elif is_measure(unit):
             return False
         else:
-            counter = self._counter(key, "words", unit, 1, line, *positions, required=2, priority=OTHER_UNIT_PRIORITY)
+            counter = self._counter(key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY)
             counter.needs_constant_step = True
         if at:
             shown_at = counter.at_unless_repeated(mention.number, at)
@@ -236,8 +265,12 @@ class CounterFinder:
         if unit is not None:
             counter = self._counter(key, "bar", unit, 1, line, *positions, required=1)
         else:
-            counter = self._counter(key, "bar", "iteration", 1, line, *positions, required=3, priority=UNNAMED_PRIORITY)
+            counter = self._counter(
+                key, "bar", UNNAMED_UNIT, 1, line, *positions, required=3, priority=UNNAMED_PRIORITY
+            )
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
+            counter.is_ruled_out |= _PREPARATION.search(description) is not None
+            counter.has_ended |= done >= total
         return done < total and counter.add_value(line, match.start("done"), done, total, "start")
 
     # --- tables ---
@@ -274,16 +307,19 @@ class CounterFinder:
         self._box.clear()
 
     def _count_table_row(self, line: LineText, end: int, named: bool) -> bool:
-        if not self._table.expects_rows and not named and line.text[:1] != "E":
+        table = self._tables.get(line.process)
+        if table is None:
+            if len(self._tables) >= MAX_COUNTERS:
+                return False
+            table = self._tables[line.process] = TableReader()
+        if not table.expects_rows and not named and line.text[:1] != "E":
             return False
-        found = self._table.parse_row(line.text[:end])
-        self._observations.template_undecided |= self._table.template_undecided
+        found = table.parse_row(line.text[:end])
+        self._observations.template_undecided |= table.template_undecided
         if found is None:
             return False
         unit, position, index, total = found
-        counter = self._counter(
-            f"table {unit}", "table", unit, 4, line, position, required=0 if self._table.is_wide else 1
-        )
+        counter = self._counter(f"table {unit}", "table", unit, 4, line, position, required=0 if table.is_wide else 1)
         if index == counter.last:
             return counter.mark_repeated()
         return counter.add_value(line, position, index, total, "end")
@@ -310,8 +346,7 @@ class CounterFinder:
                 changed |= counter.mark_repeated()
                 continue
             result = _AT_RESULT.search(line.text, number.position, number.position + _RESULT_CHARS)
-            changed |= counter.add_value(
-                line, number.position, number.value, number.total, "end" if result else "start"
-            )
+            at = "end" if result else "start"
+            changed |= counter.add_value(line, number.position, number.value, number.total, at)
             counter.is_ruled_out |= counter.decrements > 1  # it only increased for a while
         return changed

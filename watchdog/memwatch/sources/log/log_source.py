@@ -260,7 +260,9 @@ def _events_then_error(error: SourceError, events: Sequence[Event]) -> Iterator[
 
 def _dated(t: float, event: Event) -> Event:
     """Return `event` as read at `t` and from before the watch."""
-    if isinstance(event, GenerationSeen | CheckpointSeen):
+    if isinstance(event, GenerationSeen):
+        return replace(event, t=t, before_watch=True, recount=False)
+    if isinstance(event, CheckpointSeen):
         return replace(event, t=t, before_watch=True)
     return replace(event, t=t)
 
@@ -271,8 +273,10 @@ def _latest_state(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, GenerationSeen):
             state.pop("phase", None)  # it was a phase of the previous generation
-        if isinstance(event, GenerationSeen | CheckpointSeen):
+        if isinstance(event, CheckpointSeen):
             event = replace(event, before_watch=True)  # noqa: PLW2901
+        if isinstance(event, GenerationSeen):
+            event = replace(event, before_watch=True, recount=False)  # noqa: PLW2901
         key = _KINDS.get(type(event), "")
         if isinstance(event, GaugeSeen):
             key += event.name

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memwatch.core.events import Event, GaugeSeen, PhaseSeen, TotalSeen
-from memwatch.sources.log.counter_finder import BAR, CounterFinder
+from memwatch.core.events import Event, GaugeSeen, GenerationSeen, PhaseSeen, TotalSeen
+from memwatch.sources.log.counter_finder import CounterFinder, match_bar
+from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
 from memwatch.sources.log.marker_rule_matcher import (
     PRESET_WEIGHT,
@@ -17,12 +18,13 @@ from memwatch.sources.log.marker_rule_matcher import (
     SlowRuleError,
     count_generation,
     event_from_match,
+    index_group,
     marker_position,
 )
 from memwatch.sources.log.primary_counter import (
+    MAX_TOTAL_CHANGES,
     OTHER_UNIT_PRIORITY,
     UNIT_PRIORITY,
-    LineText,
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
@@ -53,9 +55,11 @@ class MarkerFinder:
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, LocatedEvent] = {}
+        self._growths: dict[str, int] = {}  # of the totals of each unit: how often one was greater than the one before
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
+        self._has_counted = self._recount = False  # generations were returned; the next ones are another counter's
         self._skip_next = False
         self._last_bar = (b"", 0.0)  # the latest bar up to its count, and when it was read
 
@@ -88,6 +92,7 @@ class MarkerFinder:
             self._remember_template(template, text, byte)
         else:
             self.skippable_lines.clear()  # lines have another meaning now
+            found = _of_latest_counter(found)
         self.skippable_lines.must_read_next = self._skip_next or (
             self._may_count_without_preset and self._counter_finder.expects_first_row
         )
@@ -100,13 +105,15 @@ class MarkerFinder:
             self._observations.template_undecided = True
             return []
         line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
-        bar = BAR.match(line.text) if "| " in line.text and " [" in line.text else None
-        if bar is None:
-            return self._parse_part(line, None)
-        drawn = self._parse_part(line.part(0, bar.end()), bar)
-        if len(line.text) == bar.end():
-            return drawn
-        return drawn + self._parse_part(line.part(bar.end()), None)  # a line may follow a bar without a line end
+        return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
+
+    def _parse_drawing(self, line: LineText) -> list[LocatedEvent]:
+        found: list[LocatedEvent] = []
+        while bar := match_bar((message := line.message()).text):
+            end = message.offset + bar.end()
+            found += self._parse_part(line.part(0, end).message(), bar)
+            line = line.part(end)  # a line may follow a bar without a line end
+        return found + self._parse_part(message, None)
 
     def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
         """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""
@@ -127,12 +134,20 @@ class MarkerFinder:
         changed, others = self._apply_rules(line, bar)
         changed |= self._count_without_preset(line, bar, known=bool(others))
         found: list[LocatedEvent] = []
-        if changed and self._selector.update([s.counter for s in self._states] + self._counter_finder.counters):
+        before = self.counter_changes
+        if changed and self._selector.update(self._all_counters()):
             others = self._release_held_events() + others
             self.total = None
+            self._recount = self._has_counted and self.counter_changes != before
         if changed or others:
             found = self._release_generations()
         return found + self._without_repeats(others)
+
+    def _all_counters(self) -> list[LogCounter]:
+        return [c for state in self._states for c in state.counters.values()] + self._counter_finder.counters
+
+    def _is_selected(self, state: PresetState) -> bool:
+        return self._selector.selected in state.counters.values()
 
     # --- which lines can be skipped ---
 
@@ -174,10 +189,14 @@ class MarkerFinder:
 
     def _apply_rules(self, line: LineText, bar: re.Match[str] | None) -> tuple[bool, list[LocatedEvent]]:
         """Return whether a preset's counter changed, and the markers of other kinds."""
-        changed, others = False, []
-        observed = self._observations
-        observed.template_undecided |= self._rules.depends_on_digits(line.lower)
-        for matcher in self._rules.matchers(line.lower):
+        changed = False
+        others: list[LocatedEvent] = []
+        observed, no_counters = self._observations, self._counter_finder.no_counters
+        no_counters.clear()
+        message, whole = line, line.line
+        observed.template_undecided |= self._rules.depends_on_digits(whole.lower)
+        for matcher in self._rules.matchers(whole.lower):
+            line = message if matcher.reads_message else whole
             try:
                 observed.template_undecided |= matcher.depends_on_digits(line.text)
                 match = matcher.match(line.text)
@@ -189,27 +208,42 @@ class MarkerFinder:
                 continue
             state, rule = matcher.state, matcher.rule
             if rule.kind == "generation":
-                observed.add_counter_numbers(state.counter, line, match.start("index"))
-                changed |= count_generation(state.counter, rule, match, line, bar)
-                continue
-            observed.template_undecided = True
+                counter = state.counter(line.process)
+                observed.add_counter_numbers(counter, line, match.start(index_group(match)))
+                changed |= count_generation(counter, rule, match, line, bar)
+            else:
+                observed.template_undecided = True
             if rule.kind == "skip_next":
-                self._skip_next = state.counter is self._selector.selected
+                self._skip_next = self._is_selected(state)
                 continue
             event = event_from_match(rule, match, line)
-            if event is None:
+            if event is None or any(other.event == event for other in others):
                 continue
             if isinstance(event, PhaseSeen):
                 event = self._limit_phase_names(event)
             marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
             if isinstance(event, TotalSeen):
-                self._totals[unit_from_name(match.groupdict().get("unit") or "") or rule.unit] = marker
+                unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
+                if self._is_counted(unit, event.total):
+                    self._totals.pop(unit, None)
+                    continue
+                self._totals[unit] = marker
                 changed = True
-            elif state.preset.applies_to_all_logs or state.counter is self._selector.selected:
+                continue
+            if rule.kind == "generation":
+                no_counters.add(rule.unit)
+            if rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
                 others.append(marker)
             else:
                 state.held_events.append(marker)
         return changed, others
+
+    def _is_counted(self, unit: str, total: int) -> bool:
+        """Whether what looks like a total grows from line to line, as `total_steps:300` does."""
+        before = self._totals.get(unit)
+        grows = before is not None and total > getattr(before.event, "total", total)
+        self._growths[unit] = self._growths.get(unit, 0) + grows
+        return self._growths[unit] >= MAX_TOTAL_CHANGES
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason
@@ -225,7 +259,7 @@ class MarkerFinder:
     def _release_held_events(self) -> list[LocatedEvent]:
         """Return the events that the selected preset found before its selection."""
         for state in self._states:
-            if state.counter is self._selector.selected:
+            if self._is_selected(state):
                 held = list(state.held_events)
                 state.held_events.clear()
                 return held
@@ -255,26 +289,44 @@ class MarkerFinder:
         primary = self._selector.selected
         if primary is None:
             return []
-        if primary.is_unnamed and len(self._totals) == 1 and primary.unit not in self._totals:
-            # `[ 12] loss 0.31` after `Training for 50 epochs`
-            primary.rename(next(iter(self._totals)), primary.priority)
+        if primary.is_unnamed and (unit := self._unit_of_total(primary)):
+            primary.rename(unit, primary.priority)
         separate = self._totals.get(primary.unit)
         printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
+        if printed_total is not None and (primary.last or 0) > printed_total:
+            separate = printed_total = None  # it was the total of something else
         markers = list(primary.pending_events)
         primary.pending_events.clear()
         if markers:
             self._phase = None  # the same phase in another generation is a new event
+            if self._recount:
+                markers[0] = with_event_fields(markers[0], recount=True)
+            self._has_counted, self._recount = True, False
         if primary.total and printed_total == primary.total + 1 and primary.first == 0:
             primary.total = printed_total  # `29/29` of thirty, counted from 0
         if primary.total == printed_total:
             markers = [with_event_fields(marker, total=printed_total) for marker in markers]
-        return self._new_total(primary, separate, primary.total or printed_total, markers) + markers
+        total = primary.total or printed_total or self._total_of_same(primary)
+        return self._new_total(primary, separate, total, markers) + markers
+
+    def _total_of_same(self, primary: LogCounter) -> int | None:
+        """The total of another counter that agrees with `primary`: `(epoch: 3, ...` beside `End of epoch 3 / 200`."""
+        same = (c for c in self._all_counters() if c.unit == primary.unit and c.total and c.agrees_with(primary))
+        return next((counter.total for counter in same), None)
+
+    def _unit_of_total(self, counter: LogCounter) -> str | None:
+        """The unit of a counter without a name: that of its total, as `[ 12] loss` after `Training for 50 epochs`."""
+        units = [
+            unit for unit, total in self._totals.items() if counter.total in (None, getattr(total.event, "total", None))
+        ]
+        return units[0] if len(units) == 1 else None
 
     def _new_total(
         self, primary: LogCounter, separate: LocatedEvent | None, total: int | None, markers: list[LocatedEvent]
     ) -> list[LocatedEvent]:
         """Return a changed total as a marker, unless `markers` have it."""
         if total is None or total == self.total:
+            self.total = total
             return []
         self.total = total
         if any(getattr(marker.event, "total", None) == total for marker in markers):
@@ -304,3 +356,10 @@ class MarkerFinder:
                 return False
             self._gauges[event.name] = level
         return True
+
+
+def _of_latest_counter(found: list[LocatedEvent]) -> list[LocatedEvent]:
+    """Drop the generations of a counter that another one replaced in the same segment."""
+    events = [marker.event for marker in found]
+    first = max((i for i, event in enumerate(events) if getattr(event, "recount", False)), default=0)
+    return [m for m in found[:first] if not isinstance(m.event, GenerationSeen)] + found[first:]

@@ -22,7 +22,7 @@ class RuleKind:
 
 
 RULE_KINDS: Mapping[str, RuleKind] = {
-    "generation": RuleKind(frozenset({"at"}), frozenset({"index"})),
+    "generation": RuleKind(frozenset({"at"}), frozenset({"index"})),  # or `done`: how many are done, with a fraction
     "total": RuleKind(frozenset({"unit"}), frozenset({"total"})),
     "phase": RuleKind(frozenset({"at", "phase"})),
     "gauge": RuleKind(frozenset({"name"}), frozenset({"value"})),
@@ -32,7 +32,7 @@ RULE_KINDS: Mapping[str, RuleKind] = {
     "skip_next": RuleKind(),  # the line after this one repeats earlier values
 }
 _RULE_KEYS = frozenset({"kind", "pattern", "contains", "unless"})
-_GROUPS = frozenset({"index", "total", "last", "unit", "phase", "value", "capacity", "name"})
+_GROUPS = frozenset({"index", "done", "total", "last", "unit", "phase", "value", "capacity", "name"})
 _PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
 
 
@@ -111,7 +111,7 @@ def _pattern(text: str, where: str) -> re.Pattern[str]:
 
 def _check_groups(pattern: re.Pattern[str], kind: str, needed: frozenset[str], where: str) -> None:
     groups = frozenset(pattern.groupindex)
-    if missing := needed - groups:
+    if missing := needed - groups - ({"index"} if "done" in groups else set()):
         group = sorted(missing)[0]
         raise ConfigError(f"{where}: pattern {pattern.pattern!r} has no group {group!r}",
                           f"a {kind} rule needs (?P<{group}>...) around the number")  # fmt: skip

@@ -12,12 +12,15 @@ from typing import TypeVar
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
 from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counter_finder import at_of_bar
+from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.marker_presets import MarkerRule, Preset
-from memwatch.sources.log.primary_counter import LineText, LocatedEvent, LogCounter, user_priority
+from memwatch.sources.log.primary_counter import UNNAMED_PRIORITY, LocatedEvent, LogCounter, user_priority
 from memwatch.sources.log.skippable_lines import mask_digits, pattern_for_any_digits
 from memwatch.system.clock import CpuTimeExceededError, run_with_cpu_limit
 
 PRESET_WEIGHT = 5  # of a preset's counter, among those of the same unit; others have up to 4
+_FRACTION_WEIGHT = -100  # of whole units of a fraction: less than any other counter has
+_MAX_PROCESSES = 64  # whose counts are kept apart
 _MAX_HELD_EVENTS = 64  # phases, gauges and so on of a preset whose counter is not selected yet
 _EVIDENCE_CHARS = 160  # of a line that a checkpoint event quotes
 _MAX_NUMBER = 1e15  # a larger number is no count
@@ -32,24 +35,45 @@ class SlowRuleError(Exception):
 
 
 class PresetState:
-    """A preset, its counter, and the events that it found before its counter was selected."""
+    """A preset, its counters, one for each process, and the events found before one of them was selected."""
 
-    __slots__ = ("counter", "held_events", "preset")
+    __slots__ = ("counters", "held_events", "is_ruled_out", "preset")
 
     def __init__(self, preset: Preset) -> None:
         self.preset = preset
-        priority = user_priority(preset.unit) if preset.user else None
-        self.counter = LogCounter(preset.name, preset.unit, PRESET_WEIGHT, 0, priority)
+        self.counters: dict[str, LogCounter] = {}
         self.held_events: deque[LocatedEvent] = deque(maxlen=_MAX_HELD_EVENTS)
+        self.is_ruled_out = False
+
+    def counter(self, process: str) -> LogCounter:
+        """The counter of what this process writes."""
+        if process not in self.counters:
+            while len(self.counters) >= _MAX_PROCESSES:
+                del self.counters[next(p for p, c in self.counters.items() if not c.was_selected)]
+            preset = self.preset
+            fraction = any("done" in rule.pattern.groupindex for rule in preset.rules)
+            priority = user_priority(preset.unit) if preset.user else UNNAMED_PRIORITY if fraction else None
+            weight = _FRACTION_WEIGHT if fraction else PRESET_WEIGHT
+            counter = self.counters[process] = LogCounter(preset.name, preset.unit, weight, 0, priority)
+            counter.is_fraction, counter.is_ruled_out = fraction, self.is_ruled_out
+        return self.counters[process]
+
+    def rule_out(self) -> None:
+        """One of its rules for generations is not applied any more: what is counted by the others is incomplete."""
+        self.is_ruled_out = True
+        for counter in self.counters.values():
+            counter.is_ruled_out = True
 
 
 class RuleMatcher:
     """Matches lines against one rule of a preset."""
 
-    __slots__ = ("_any_digits", "_ignores_digits", "rule", "state")
+    __slots__ = ("_any_digits", "_ignores_digits", "reads_message", "rule", "state")
 
     def __init__(self, state: PresetState, rule: MarkerRule) -> None:
         self.state, self.rule = state, rule
+        # A user's pattern is for the line as it stands there; what a failure says may stand before the message.
+        self.reads_message = rule.kind in ("generation", "phase") and not state.preset.user
         self._any_digits = pattern_for_any_digits(rule.pattern)
         unless = rule.unless
         self._ignores_digits = self._any_digits is rule.pattern and (
@@ -128,7 +152,7 @@ class RuleIndex:
             if matcher in matchers:
                 matchers.remove(matcher)
         if matcher.rule.kind == "generation":
-            matcher.state.counter.is_ruled_out = True
+            matcher.state.rule_out()
 
     def depends_on_digits(self, lower: str) -> bool:
         """Whether other rules may match when the text has other digits, as with `.h4` and `.h5`."""
@@ -143,20 +167,31 @@ def count_generation(
 ) -> bool:
     """Add the value that a rule for generations found; True when its counter changed."""
     groups = match.groupdict()
-    index = _parse_number(groups["index"])
-    if index is None:
+    place = index_group(match)
+    index = _parse_number(groups[place])
+    if index is not None and place == "done":
+        index = int(index)
+    if index is None or (place == "done" and index in (0, counter.last)):
         return False
     total = _parse_number(groups.get("total"))
     last = _parse_number(groups.get("last"))  # `Epoch 4/4` of five, counted from 0: the last index
     if total is None and last is not None:
         total = last + 1
     at = rule.at if bar is None or rule.at != "start" else counter.at_unless_repeated(index, at_of_bar(bar))
-    return counter.add_value(line, match.start("index"), index, _positive_int(total), at)
+    return counter.add_value(line, match.start(place), index, _positive_int(total), at)
+
+
+def index_group(match: re.Match[str]) -> str:
+    """The group of a rule for generations that has the number: `index`, or `done` with a fraction."""
+    return "done" if match.groupdict().get("done") else "index"
 
 
 def event_from_match(rule: MarkerRule, match: re.Match[str], line: LineText) -> Event | None:
-    """Return the event of a rule of any kind but `generation`; None when its number cannot be used."""
+    """Return the event of a rule, for `generation` the gauge of a fraction; None when its number cannot be used."""
     groups = match.groupdict()
+    if rule.kind == "generation":
+        done = _parse_number(groups.get("done"))
+        return None if done is None else GaugeSeen(line.t, printable(rule.unit, 60), round(done, 6))
     if rule.kind == "phase":
         return PhaseSeen(line.t, printable(rule.name or groups.get("phase") or "", 60), rule.at)
     if rule.kind == "total":
@@ -174,7 +209,8 @@ def event_from_match(rule: MarkerRule, match: re.Match[str], line: LineText) -> 
 
 def marker_position(match: re.Match[str]) -> int:
     """Return where the match's number begins, or the match itself without one."""
-    group = next((g for g in ("total", "value", "phase") if g in match.re.groupindex and match.start(g) >= 0), None)
+    groups = (g for g in ("total", "value", "phase", "done") if g in match.re.groupindex and match.start(g) >= 0)
+    group = next(groups, None)
     return match.start(group) if group else match.start()
 
 

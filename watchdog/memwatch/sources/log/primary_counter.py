@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from memwatch.core.events import Event, GenerationSeen
-from memwatch.core.text_and_units import TERMINAL_ESCAPE
+from memwatch.sources.log.line_text import LineText
 
 MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, the older half is dropped
 # Increments after which a counter can be primary although a greater unit was named: of a named and an unnamed unit.
 INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
 # Changes of a counter since the primary one was selected, beside twice the primary's, that make it an inner loop.
 INNER_LOOP_MOVES = 64
+# Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
+STANDING_MOVES = 8
+MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
 # The outer loop has the higher priority: an epoch within a generation is the inner loop.
@@ -34,9 +36,6 @@ UNNAMED_PRIORITY = 1
 UNNAMED_UNIT = "step"  # of a number without any word
 _USER_PRIORITY = 1000  # added to the priority of a counter from a user's preset
 
-_NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
-_HAS_NOISE = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
-
 
 class LocatedEvent(NamedTuple):
     """An event, with the byte and the line of the log that it was read from."""
@@ -46,71 +45,63 @@ class LocatedEvent(NamedTuple):
     event: Event
 
 
-class LineText:
-    """Text of a segment without terminal escapes, which knows the byte offset of each of its characters."""
+class Progression:
+    """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
 
-    __slots__ = ("_byte", "_noisy", "_start", "_whole", "lower", "number", "t", "text")
+    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "repeats", "restarts", "step")
 
-    def __init__(self, raw: bytes, byte: int, number: int, t: float) -> None:
-        text = raw.decode("utf-8", "surrogateescape")
-        self._whole = text
-        self._noisy = _HAS_NOISE.search(raw) is not None
-        if self._noisy:
-            text = _NOISE.sub("", text)
-        self._byte, self._start = byte, 0
-        self.number, self.t = number, t
-        self.text, self.lower = text, _lower(text)
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self.step = 0.0  # of its first increment
+        self.increments = self.decrements = self.repeats = 0
+        self.restarts = 0  # decrements to its first value or below, as of an inner loop
+        self.is_uneven = False  # its increments differ, without a restart before
 
-    def part(self, start: int, end: int | None = None) -> LineText:
-        """Return the characters from `start` to `end`, with their byte offsets."""
-        part = object.__new__(LineText)
-        part._byte, part._whole, part._noisy, part._start = self._byte, self._whole, self._noisy, self._start + start
-        part.number, part.t = self.number, self.t
-        part.text = self.text[start:end]
-        part.lower = self.lower[start:end]
-        return part
+    @property
+    def erratic_decrements(self) -> int:
+        """Decrements to a value above its first."""
+        return self.decrements - self.restarts
 
-    def byte_of(self, position: int) -> int:
-        """The offset in the log of the character at `position`."""
-        position += self._start
-        if self._noisy:
-            for noise in _NOISE.finditer(self._whole):
-                if noise.start() > position:
-                    break
-                position += noise.end() - noise.start()
-        return self._byte + len(self._whole[:position].encode("utf-8", "surrogateescape"))
+    def move(self, value: float) -> None:
+        if self.first is None or self.last is None:
+            self.first = value
+        elif value > self.last:
+            self.is_uneven |= not self.restarts and self.step not in (0, value - self.last)
+            self.step, self.increments = self.step or value - self.last, self.increments + 1
+        elif value < self.last:
+            self.decrements += 1
+            self.restarts += value <= self.first
+        else:
+            self.repeats += 1
+        self.last = value
 
 
-def _lower(text: str) -> str:
-    """Lower-case `text` without changing its length: a few characters become two."""
-    low = text.lower()
-    return low if len(low) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-
-
-class LogCounter:
+class LogCounter(Progression):
     """One counter: how its value has changed, and its events until it is selected as the primary one."""
 
     def __init__(
         self, name: str, unit: str, weight: int, required_increments: int, priority: int | None = None
     ) -> None:
+        super().__init__()
         self.name, self.unit = name, unit
         self.family = name  # shared by similar counters: of each process, of each length of a bar
         self.priority = (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY) if priority is None else priority, weight)
         self.required_increments = required_increments  # before it can be the primary counter
         self.pending_events: list[LocatedEvent] = []
-        self.first: float | None = None
-        self.last: float | None = None
         self.total: int | None = None
-        self.increments = self.decrements = 0
-        self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
+        self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
+        self.may_be_setting = False  # `epochs: 5`: until it moves it says nothing
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
-        self._erratic_decrements = 0  # decrements to a value above its first
-        self._step = 0.0
+        self._total_changes = 0  # increases of the total that it is printed with
+        self.has_ended = False  # its bar is full: what comes after it is something else
         self._at = ""
         self._repeats = False
+        self._lines = (0, 0)  # of the log, with its first and its latest value
+        self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
 
     def add_value(self, line: LineText, position: int, index: float, total: int | None, at: str) -> bool:
@@ -118,9 +109,13 @@ class LogCounter:
         at = "progress" if self._repeats else at
         if index == self.last and at == self._at:
             return False
-        self._move(index)
+        self.move(index)
+        self.is_ruled_out |= self.needs_constant_step and self.is_uneven
+        erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
+        self.is_ruled_out |= erratic and not self.was_selected
         self._at = at
-        self.total = total or self.total
+        self._lines = self._lines[0] or line.number, line.number
+        total = self._checked_total(index, total)
         if self.is_inner_loop and not self.was_selected:
             return True
         self.pending_events.append(
@@ -130,21 +125,15 @@ class LogCounter:
             del self.pending_events[: MAX_PENDING_EVENTS // 2]
         return True
 
-    def _move(self, index: float) -> None:
-        if self.first is None or self.last is None:
-            self.first = index
-        elif index > self.last:
-            self.increments += 1
-            self.is_ruled_out |= self.needs_constant_step and self._step not in (0, index - self.last)
-            self._step = self._step or index - self.last
-        elif index < self.last:
-            self.decrements += 1
-            self.restarts += index <= self.first
-            self._erratic_decrements += index > self.first
-            self.is_ruled_out |= (
-                self._erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4 and not self.was_selected
-            )
-        self.last = index
+    def _checked_total(self, index: float, total: int | None) -> int | None:
+        """Return `total` unless it grows with the index, or the index has passed it: then it was none."""
+        if total is not None and self.total is not None and total > self.total and self.increments:
+            self._total_changes += 1
+        if self._total_changes >= MAX_TOTAL_CHANGES or (total or self.total or index) < index:
+            self._total_changes, self.total = MAX_TOTAL_CHANGES, None
+            return None
+        self.total = total or self.total
+        return total
 
     def at_unless_repeated(self, index: float, at: str) -> str:
         """Return `at` for a new value; for a repeated one what it was before, as a bar is drawn again and again."""
@@ -155,7 +144,7 @@ class LogCounter:
         """It has changed enough, and regularly enough, to be the primary counter."""
         if self.increments < self.required_increments or self.first is None:
             return False
-        return self._erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
+        return self.erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
 
     def is_outer_loop_of(self, inner: LogCounter) -> bool:
         """Whether `inner` restarts each time that this counter increments."""
@@ -180,6 +169,33 @@ class LogCounter:
         if self._baseline[0] != selection:
             self._baseline = (selection, primary_moves, moves)
         return moves - self._baseline[2] >= INNER_LOOP_MOVES + 2 * (primary_moves - self._baseline[1])
+
+    def is_in_line_of(self, other: LogCounter) -> bool:
+        return self._lines[1] == other._lines[1]
+
+    def agrees_with(self, other: LogCounter) -> bool:
+        """Whether it is where `other` is."""
+        return self.last is not None and other.last is not None and abs(self.last - other.last) <= 1
+
+    def replaces(self, primary: LogCounter) -> bool:
+        """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.
+
+        A bar that was full before anything else was printed was a preparation, unless what comes after it is shorter.
+        """
+        moves = primary.increments + primary.decrements
+        if self._standing[0] != moves:
+            self._standing = (moves, self.increments)
+        if self.is_fraction or self.last is None or primary.last is None:
+            return False
+        if primary.has_ended:
+            longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
+            return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
+        goes_on = self.unit == primary.unit and self.last > primary.last
+        return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
+
+    def drop_pending_up_to(self, index: float) -> None:
+        events = self.pending_events
+        self.pending_events = [e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > index]
 
     def mark_inner_loop(self) -> None:
         self.is_inner_loop = True
@@ -220,23 +236,40 @@ class PrimaryCounterSelector:
             self.changes += 1
         ready = [s for s in counters if s.is_ready]
         best = _outermost(max(ready, key=lambda s: s.priority, default=None), ready)
+        if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
+            best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
             return changed
+        goes_on = self._goes_on_with(best)
         self.selected = best
         best.was_selected = True
-        self.changes += 1
+        self.changes += not goes_on
         self._decrements_before = best.decrements
+        return True
+
+    def _goes_on_with(self, best: LogCounter) -> bool:
+        """Whether `best` is the same clock as before, printed by another process from now on."""
+        now = self.selected
+        if now is None or now.last is None or best.family != now.family or now.has_ended or not best.replaces(now):
+            return False
+        best.drop_pending_up_to(now.last)
         return True
 
     def _keeps_selected(self, other: LogCounter) -> bool:
         """Keep the selected counter: `other` has no greater unit, or the selected one is no inner loop."""
         now = self.selected
-        if now is None or now.is_inner_loop:
+        if now is None or now.is_inner_loop or other.replaces(now):
             return False
         if other.priority[0] <= now.priority[0]:
             return other.priority <= now.priority or other.priority[0] > OTHER_UNIT_PRIORITY
         went_back = now.decrements > self._decrements_before
-        return other.priority[0] < _USER_PRIORITY and now.priority[0] >= UNIT_PRIORITY["episode"] and not went_back
+        # `[epoch: 3, iter: 1,200`: the greater unit of one line is the outer loop
+        return (
+            not other.is_in_line_of(now)
+            and other.priority[0] < _USER_PRIORITY
+            and now.priority[0] >= UNIT_PRIORITY["episode"]
+            and not went_back
+        )
 
 
 def user_priority(unit: str) -> int:
@@ -257,9 +290,15 @@ def _outermost(counter: LogCounter | None, ready: list[LogCounter]) -> LogCounte
 
 def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
     """Whether a greater unit was named, and `counter` has too few increments to outrank it."""
+    if counter.is_fraction:
+        return False
     required = INCREMENTS_TO_OUTRANK_UNNAMED if counter.priority[0] < OTHER_UNIT_PRIORITY else INCREMENTS_TO_OUTRANK
     return counter.increments < required and any(
-        c.pending_events and not c.is_ruled_out and not c.is_inner_loop and c.priority[0] > counter.priority[0]
+        c.pending_events
+        and (c.increments or not c.may_be_setting)
+        and not c.is_ruled_out
+        and not c.is_inner_loop
+        and c.priority[0] > counter.priority[0]
         for c in counters
     )
 

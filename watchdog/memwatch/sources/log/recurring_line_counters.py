@@ -6,7 +6,7 @@ import re
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memwatch.sources.log.primary_counter import UNNAMED_UNIT
+from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -17,16 +17,22 @@ _MAX_INTEGERS = 12  # of a line that are followed
 
 _DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |####      |, [=====>....]
 _DIGITS = re.compile(r"[0-9]+")
+# 1 hour, 3 minutes | 59 m, 15 s: a time left changes its words as it passes the hour
+_DURATION = (
+    r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)\b"
+    r"(?:,? and |, | )?){1,5}"
+)
+_DURATIONS = re.compile(_DURATION)
 # Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
 _NO_COUNTER = re.compile(
     r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+"
     r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
-    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b"
+    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
 )
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
 _MEASURED_NOUNS = frozenset(
-    "elapsed time timestamp ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
+    "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
@@ -79,68 +85,42 @@ class RecurringLines:
 class _Template:
     """A recurring line, with how each of its integers has changed so far."""
 
-    __slots__ = ("_lines", "_positions")
+    __slots__ = ("_lines", "_numbers")
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, count: int) -> None:
         self._lines = 0
-        self._positions = [_IntegerPosition() for _ in range(places)]
+        self._numbers = [Progression() for _ in range(count)]
 
     @property
     def can_never_count(self) -> bool:
         """None of its integers will become a counter; one that restarts only confirms an outer counter."""
-        return all(position.is_ruled_out or position.restarts > 2 for position in self._positions)
+        return all(self._is_ruled_out(number) or number.restarts > 2 for number in self._numbers)
 
     def add_line(self, values: list[int]) -> None:
         self._lines += 1
-        if len(values) != len(self._positions):
-            self._positions = []
-        for position, value in zip(self._positions, values, strict=False):
-            position.add_value(value)
-        if self._lines == _MAX_LINES_UNMOVED:
-            for position in self._positions:
-                position.is_ruled_out |= not position.increments
+        if len(values) != len(self._numbers):
+            self._numbers = []
+        for number, value in zip(self._numbers, values, strict=False):
+            number.move(value)
 
     def candidates(self) -> list[tuple[int, int]]:
         """Return (index, required increments) of the integers that may be counters."""
-        restarts = {position.restarts for position in self._positions if position.restarts}
-        return [
-            (i, position.required_increments(restarts))
-            for i, position in enumerate(self._positions)
-            if not position.is_ruled_out
-        ]
+        restarts = {number.restarts for number in self._numbers if number.restarts}
+        possible = ((i, number) for i, number in enumerate(self._numbers) if not self._is_ruled_out(number))
+        return [(i, _required_increments(number, restarts)) for i, number in possible]
+
+    def _is_ruled_out(self, number: Progression) -> bool:
+        unmoved = self._lines >= _MAX_LINES_UNMOVED and not number.increments
+        return unmoved or number.is_uneven or number.erratic_decrements > 0
 
 
-class _IntegerPosition:
-    """One integer of a recurring line."""
-
-    __slots__ = ("first", "increments", "is_ruled_out", "last", "repeats", "restarts", "step")
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.last = self.step = self.increments = self.repeats = self.restarts = 0
-        self.is_ruled_out = False
-
-    def add_value(self, value: int) -> None:
-        if self.first is None:
-            self.first = value
-        elif value > self.last:
-            self.is_ruled_out |= self.step not in (0, value - self.last) and not self.restarts
-            self.step, self.increments = self.step or value - self.last, self.increments + 1
-        elif value == self.last:
-            self.repeats += 1
-        elif value <= self.first:
-            self.restarts += 1
-        else:
-            self.is_ruled_out = True
-        self.last = value
-
-    def required_increments(self, restarts: set[int]) -> int:
-        """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
-        if self.restarts:
-            return NEVER
-        if self.increments in restarts:
-            return 2
-        return NEVER if self.repeats else MIN_LINES - 1
+def _required_increments(number: Progression, restarts: set[int]) -> int:
+    """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
+    if number.restarts:
+        return NEVER
+    if number.increments in restarts:
+        return 2
+    return NEVER if number.repeats else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
@@ -150,7 +130,7 @@ def mask_non_counters(text: str) -> str:
 
 def line_shape(text: str) -> str:
     """The part of a line that is the same in all lines of its kind: # replaces each integer, | each drawing."""
-    return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", text).split()))
+    return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", _DURATIONS.sub("#s ", text)).split()))
 
 
 def line_shape_any_number(text: str) -> str:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from memwatch.sources.log.primary_counter import LineText, LogCounter
+from memwatch.sources.log.line_text import LineText
+from memwatch.sources.log.primary_counter import LogCounter
 
 MAX_TEMPLATE_BYTES = 2 * 1024 * 1024  # of memory for templates; when it is full, all are forgotten
 CLEAR_AFTER_LINES = 1 << 20  # lines after which all templates are forgotten, so that a wrong decision does not last
@@ -44,6 +45,10 @@ class LineObservations:
 
     def add_counter_numbers(self, counter: LogCounter, line: LineText, *positions: int) -> None:
         """Note that the numbers at `positions` are values of `counter`, or tell it from similar counters."""
+        if line.process:  # its number tells the counters of several processes apart
+            start = line.line.text.find(line.process)
+            labels = [start + number.start() - line.offset for number in re.finditer("[0-9]+", line.process)]
+            positions = (*labels, *positions)
         self.counter_numbers += [CounterNumber(counter, counter.state, line, position) for position in positions]
 
     def reset(self) -> None:

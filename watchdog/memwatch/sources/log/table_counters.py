@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
+from typing import NamedTuple
 
 from memwatch.sources.log.unit_mentions import unit_from_name
 
 _MAX_COLUMNS = 40
+_MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
+_OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
 _NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
+_HAS_NUMBER = re.compile(r"(?<![^\s|,;])[0-9][0-9./]*(?![^\s|,;])")  # which no header has among its words
 # |    iterations           | 2           |
 _CELL = re.compile(r"[|│┃]\s{0,40}(?P<key>[A-Za-z_][\w/.-]{0,60})\s*[|│┃]\s*(?P<index>[0-9][0-9,]{0,14})\s*[|│┃]\s*")
 _RULE = re.compile(r"[\s|+\-=_─━═┄┈└┗╰┌┏╭┘┛╯┐┓╮┼╋┴┻┬┳├┣┤┫╇┡┩╪]{3,}")
-_BORDER = re.compile(r"[|│┃]")
-_GAP = re.compile(r"\s{2,}|\t")
 _CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
+# How a line is cut into the cells of its table; a cell of several words has two spaces around it: `1 h, 15 m, 0 s`.
+_CELLS = {
+    "words": re.compile(r"[^\s|│┃]+"),
+    "gaps": re.compile(r"[^\s|│┃]+(?: [^\s|│┃]+)*"),
+    "borders": re.compile(r"[^\s|│┃](?:[^|│┃]*[^\s|│┃])?"),
+    "commas": re.compile(r"[^,;\s]+"),
+}
+
+
+class _Columns(NamedTuple):
+    """The columns of a header, cut in one of these ways, and which of them counts the unit."""
+
+    cells: str
+    width: int
+    unit: str
+    column: int
 
 
 def is_separator(text: str) -> bool:
@@ -35,20 +54,21 @@ class TableReader:
     """Follows a table: a header that names a unit, and rows with an integer in that column."""
 
     def __init__(self) -> None:
-        self._unit = ""
-        self._column = self._columns = self._width = 0
-        self._other_lines_left = 0  # lines that are no rows, until a header without rows is dropped
+        self._columns: list[_Columns] = []
+        self._width = 0  # cells of its rows; 0 before the first one
+        self._other_lines_left = 0
         self._last: int | None = None
+        self._rows: OrderedDict[int, int] = OrderedDict()  # index -> hash of its latest row
         self.header_count = 0  # headers that differ from the one before
         self.template_undecided = False  # the latest line was a header, or no row because of its number alone
 
     @property
     def expects_first_row(self) -> bool:
-        return bool(self._unit) and not self._width
+        return bool(self._columns) and not self._width
 
     @property
     def expects_rows(self) -> bool:
-        return bool(self._unit)
+        return bool(self._columns)
 
     @property
     def is_wide(self) -> bool:
@@ -58,68 +78,85 @@ class TableReader:
     def parse_row(self, text: str) -> tuple[str, int, int, int | None] | None:
         """Return (unit, position, index, total) of a row; None for a header and any other line."""
         self.template_undecided = False
-        plain = _BORDER.sub(" ", text)
-        csv = ("," in plain or ";" in plain) and _CSV.fullmatch(plain) is not None
-        if csv:
-            plain = plain.replace(",", " ").replace(";", " ")
-        tokens = plain.split()
-        if not tokens:
+        first = _CELLS["words"].search(text)
+        if first is None:
             return None
-        if tokens[0][0].isalpha() or tokens[0][0] == "#":
-            self._header(plain, tokens, csv)
-        elif self._unit and not is_separator(text):
-            return self._parse_values(plain, tokens)
-        return None
+        row = None
+        if self._columns and not is_separator(text):
+            row = next(filter(None, (self._row(text, columns) for columns in self._columns)), None)
+        may_be_header = first[0][0].isalpha() or first[0][0] == "#"
+        if row is None and may_be_header and not _HAS_NUMBER.search(text) and (columns := _columns_of_header(text)):
+            self._begin(columns)
+        elif row is None and self._columns and not self._width and not is_separator(text):
+            self._other_lines_left -= 1
+            if self._other_lines_left <= 0:
+                self._columns = []
+        return row
 
-    def _header(self, plain: str, tokens: list[str], csv: bool) -> None:
-        if all(token.endswith(":") for token in tokens):
-            tokens = [token[:-1] for token in tokens]
-        column = _column_of_unit(plain, tokens, csv) if 2 <= len(tokens) <= _MAX_COLUMNS else None
-        if column is not None:
-            self._begin(unit_from_name(tokens[column]) or "epoch", column, len(tokens))
-        elif self._unit and not self._width:
-            self._count_other_line()
-
-    def _begin(self, unit: str, column: int, words: int) -> None:
+    def _begin(self, columns: list[_Columns]) -> None:
         self.template_undecided = True
-        if (unit, column, words) != (self._unit, self._column, self._columns):
-            self._unit, self._column, self._columns = unit, column, words
-            self._width = 0
+        if columns != self._columns:
+            self._columns, self._width = columns, 0
             self.header_count += 1
-        self._other_lines_left = 2
-        self._last = None
+        self._other_lines_left, self._last = _OTHER_LINES, None
 
-    def _count_other_line(self) -> None:
-        self._other_lines_left -= 1
-        if self._other_lines_left <= 0:
-            self._unit = ""
-
-    def _parse_values(self, plain: str, tokens: list[str]) -> tuple[str, int, int, int | None] | None:
-        whole = _WHOLE.fullmatch(tokens[self._column]) if self._column < len(tokens) else None
-        numeric = sum(_NUMBER.fullmatch(token) is not None for token in tokens)
-        fits = 2 <= len(tokens) <= self._columns + 1 and 2 * numeric >= len(tokens)
-        if self._width:
-            fits = fits and abs(len(tokens) - self._width) <= 1
-        if whole is None or not fits:
-            if not self._width:
-                self._count_other_line()
+    def _row(self, text: str, columns: _Columns) -> tuple[str, int, int, int | None] | None:
+        cells = list(_CELLS[columns.cells].finditer(text))
+        first_words = [cell[0].split(None, 1)[0] for cell in cells]
+        whole = _WHOLE.fullmatch(first_words[columns.column]) if columns.column < len(cells) else None
+        if whole is None or not 2 <= len(cells) <= columns.width + 1 or not _are_values(first_words, columns.cells):
+            return None
+        if columns.cells != "gaps" and abs(len(cells) - (self._width or len(cells))) > 1:
+            return None
+        if columns.cells in ("gaps", "borders") and len(cells) != columns.width:
             return None
         index = int(whole[1])
         if self._last is not None and index < self._last:
             self.template_undecided = True
             return None  # not a row: rows count up until the header is repeated
-        self._width, self._last = self._width or len(tokens), index
-        position = [m.start() for m in re.finditer(r"\S+", plain)][self._column]
-        return self._unit, position, index, int(whole[2]) or None if whole[2] else None
+        self._width, self._last = self._width or len(cells), index
+        if self._rows.get(index) == hash(text):
+            self.template_undecided = True
+            return None  # the whole table is drawn again
+        self._rows[index] = hash(text)
+        if len(self._rows) > _MAX_ROWS:
+            self._rows.popitem(last=False)
+        return columns.unit, cells[columns.column].start(), index, int(whole[2]) or None if whole[2] else None
 
 
-def _column_of_unit(plain: str, tokens: list[str], csv: bool) -> int | None:
-    """Return which column of a header names a unit; None for a line that is no header."""
-    column = next((i for i, token in enumerate(tokens) if unit_from_name(token)), None)
-    lettered = tokens[0] == "E"  # the column of epochs in spaCy's table
-    if (column is None and not lettered) or any(token[-1:] in ":.,;" or "=" in token for token in tokens):
-        return None
-    cells = [cell for cell in _GAP.split(plain.strip()) if cell]
-    if lettered and len(cells) >= 3:
-        return 0
-    return column if column == 0 or csv or 3 <= len(cells) == len(tokens) else None
+def _are_values(cells: list[str], kind: str) -> bool:
+    """Half of them are numbers; in a table with borders, a third."""
+    return (3 if kind == "borders" else 2) * sum(_NUMBER.fullmatch(cell) is not None for cell in cells) >= len(cells)
+
+
+def _columns_of_header(text: str) -> list[_Columns]:
+    """The columns of a header that names a unit, by each way in which its rows may be cut; none for another line."""
+    if ("," in text or ";" in text) and _CSV.fullmatch(text):
+        return _named_column(text, "commas")
+    words = _CELLS["words"].findall(text)
+    if not 2 <= len(words) <= _MAX_COLUMNS:
+        return []
+    plain = text
+    if all(word.endswith(":") for word in words):
+        plain = text.replace(":", " ")
+    elif any(word[-1:] in ":.,;" or "=" in word for word in words):
+        return []
+    if text[:1] in "|│┃":
+        return _named_column(plain, "borders")
+    cells = _CELLS["gaps"].findall(plain.replace("\t", "  "))
+    by_word, by_gap = _named_column(plain, "words"), _named_column(plain.replace("\t", "  "), "gaps")
+    if words[0] == "E" and len(cells) >= 3:  # the column of epochs in spaCy's table
+        return [_Columns("words", len(words), "epoch", 0)]
+    if by_word and (by_word[0].column == 0 or 3 <= len(cells) == len(words)):
+        return by_word + by_gap
+    return []
+
+
+def _named_column(text: str, kind: str) -> list[_Columns]:
+    """The columns of a header that is cut in this way, when one of them is named after a unit."""
+    cells = _CELLS[kind].findall(text)
+    for index, cell in enumerate(cells):
+        word, _, rest = cell.partition(" ")
+        if (unit := unit_from_name(word)) and not rest[:1].isalpha():
+            return [_Columns(kind, len(cells), unit, index)]
+    return []

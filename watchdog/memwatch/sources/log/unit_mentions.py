@@ -27,6 +27,8 @@ _NAMES = {
     **{word + "s": unit for word, unit in _UNITS.items()},
     "n_gen": "generation",
     "n_iter": "iteration",
+    "niter": "iteration",
+    "epoch_num": "epoch",
     "training_iteration": "iteration",
     "num_iterations": "iteration",
     "total_timesteps": "timestep",
@@ -51,10 +53,15 @@ _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reve
 _WORD = re.compile(
     rf"(?<![^\W_])(?P<word>{_ALL_WORDS})(?P<plural>s?)(?:\([a-z]{{2,10}}\))?(?: no\b| number\b)?"
     rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}{_ENDS}"
-    rf"(?:{_OF}{_TOTAL}(?![\w%]|\.[0-9]))?"
+    rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
 _BEFORE_WORD = re.compile(
     r"第[ ]{0,3}(?P<index>[0-9]{1,15})(?:[ ]?/[ ]?(?P<total>[0-9]{1,15}))?[ ]{0,3}(?P<word>[轮代步])"
+)
+# Progress: 31 / 2000 total iterations  |  10/300 epochs done
+_BEFORE_PLURAL = re.compile(
+    rf"(?<![\w.,/])(?P<index>[0-9]{{1,15}}){_OF}(?P<total>[0-9]{{1,15}}) "
+    rf"(?:total )?(?P<word>{_ALL_WORDS})s\b(?!/|[ :=]*[0-9])"
 )
 # Fold 2/5  |  Simulation day 3 of 365: a total makes any noun a unit
 _NOUN_OF = re.compile(
@@ -68,7 +75,7 @@ _OTHER = re.compile(
 )
 # [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
-    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}(?P<number>[0-9]{1,4})\b", re.IGNORECASE
+    r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
 )
 _PROCESS_CHARS = 200  # of a line, its beginning, that are searched for a process
 _BEFORE_CHARS = 32  # before a word that are searched for what makes it another one than the current
@@ -93,17 +100,10 @@ def unit_from_name(name: str) -> str | None:
     return _NAMES.get(name.lower().rpartition("/")[2].strip("#: "))
 
 
-class ProcessLabel(NamedTuple):
-    """A word such as `rank3` that says which of several processes or islands wrote a line."""
-
-    text: str
-    number: int  # position of its number in the line
-
-
-def find_process_label(text: str) -> ProcessLabel | None:
-    """Find the label of the process or island that wrote the line; None where there is only one."""
+def find_process_label(text: str) -> str:
+    """The words, such as `rank3`, that say which process or island wrote the line; empty where there is only one."""
     match = _PROCESS.search(text, 0, _PROCESS_CHARS)
-    return ProcessLabel(match[0], match.start("number")) if match else None
+    return match[0] if match else ""
 
 
 def may_name_unit(lower: str) -> bool:
@@ -118,6 +118,9 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     """Yield the units that `text[:end]`, in lower case, names, each once."""
     found: set[str] = set()
     matches = list(islice(_WORD.finditer(text, 0, end), _MAX_MENTIONS))
+    if "/" in text or " of " in text:
+        taken = {match.start("index") for match in matches}
+        matches += [m for m in _BEFORE_PLURAL.finditer(text, 0, end) if m.start("index") not in taken]
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
     for match in matches:
