@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -181,7 +182,7 @@ def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
         "unit": markers[-1]["unit"] if markers else None,
         "index": markers[-1]["gen"] if markers else None,
         "total": markers[-1]["total"] if markers else None,
-        "checkpoints": len([one for one in named("checkpoint") if one["state"] == "complete"]),
+        "checkpoints": len([one for one in named("checkpoint") if one["text"].startswith("checkpoint complete")]),
         "warnings": len(named("warn")),
         "interrupts": [
             {"gen": one["gen"], "used": one.get("used"), "eta_s": one["eta_s"], "text": one.get("reason", "")}
@@ -220,6 +221,9 @@ def main() -> None:
     parser.add_argument("--checkouts", type=Path, default=ROOT / "build" / "checkouts", help="public repositories")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "gallery")
     options = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and so do its children
     results = options.results.resolve()
     for program in CATALOGUE:
         if not re.search(options.only, program.name) or (options.small and not program.small):

@@ -355,7 +355,7 @@ def test_the_latest_recordings_are_told_together_beside_what_examinations_found(
     watched = Watched()
     step, other = StackFrame("step", "/app/a.py", 3), StackFrame("load", "/app/a.py", 9)
     watched.profile = AllocationProfile(20.0, 2.0, 12, (StackGrowth((other,), 8), StackGrowth((), 4)))
-    rising(watched, 3, seconds=15)
+    rising(watched, 5, seconds=15)
     known = watched.engine.snapshot().diagnosis
     assert known is not None and known.latest.names == watched.answer.census
     assert [(one.frame, one.bytes) for one in known.lines] == [(other, 8)] and known.credits[1].frames == ()

@@ -11,7 +11,7 @@ from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnosed
 from memwatch.core.examination import AllocationProfile, Diagnosis, Examination, Finding, StackGrowth
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
 from memwatch.core.leaks.leak_causes import find_causes
@@ -156,7 +156,8 @@ class Diagnostician:
             self._failure = None
         else:
             self._report_failure(t, event)
-        headroom = self._reading.headroom_bytes if self._reading is not None else None
+        record = self._names.records[-1] if has_names else self._heaps.records[-1] if has_heap else None
+        headroom = self._headroom_at(record)
         context = DiagnosisContext(
             unit=unit if event.asked.generation is not None else "hour",
             headroom_bytes=headroom,
@@ -195,6 +196,13 @@ class Diagnostician:
             lines=by_line(self._credits)[:MAX_LINES],
             latest=event.found if has_heap or self.diagnosis is None else self._latest_heap(event.found),
         )
+
+    def _headroom_at(self, record: ExaminationRecord | None) -> int | None:
+        """Return the headroom at the moment at which a heap was read; None where it is not known."""
+        reading = self._reading
+        if reading is None or reading.headroom_bytes is None or record is None or record.used_bytes is None:
+            return None if reading is None else reading.headroom_bytes
+        return reading.headroom_bytes + reading.used_bytes - record.used_bytes
 
     def _latest_heap(self, found: Examination) -> Examination:
         """Return the latest examination of a whole heap, with the names of this one; or this one without any."""
