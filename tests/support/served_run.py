@@ -28,6 +28,7 @@ from memwatch.core.events import (
     Exited,
     GaugeSeen,
     GenerationSeen,
+    NeighboursSeen,
     PhaseSeen,
 )
 from memwatch.core.examination import Examination
@@ -38,6 +39,8 @@ from memwatch.core.measurements import (
     CgroupMemory,
     GpuMemory,
     HostMemory,
+    Neighbour,
+    Neighbours,
     PageSamplingCost,
     RankMemory,
     RunIdentity,
@@ -107,6 +110,8 @@ class Trainer:
             cow_bytes=used // 20,
             cow_bytes_per_second=GROWTH / GENERATION_SECONDS / 20,
             survey_cost=PageSamplingCost(100, 2, 3200, 0.5),
+            member_processes=1,
+            member_bytes=GB,
             ranks=(RankMemory(0, 0, 5000, used // 2, (5000,)), RankMemory(1, 1, 5001, GB, (5001, 5002))),
         )
         levels = (
@@ -130,6 +135,8 @@ class Log:
         self._next = next(self._saying)
 
     def _lines(self) -> Iterator[Event]:
+        worker, other = Neighbour(5003, "worker", GB, "environment"), Neighbour(77, "java", GB)
+        yield NeighboursSeen(self._trainer.began, Neighbours("/kubepods/pod7", GB, 1, GB, 1, (worker, other)))
         for index in range(PLANNED):
             t = self._trainer.began + index * GENERATION_SECONDS
             yield GenerationSeen(t, index + 1, PLANNED)
@@ -198,7 +205,7 @@ class Examiner:
             kinds={"heap": GB, "anonymous": GB + held, "stacks": 10**6},
             cuda=held // 8,
         )
-        return replace(told.found, cpu_seconds=1.5)
+        return replace(told.found, names=told.found.census, cpu_seconds=0.2)
 
     def close(self) -> None: ...
 

@@ -329,7 +329,7 @@ def test_memory_that_rises_is_followed_for_a_generation() -> None:
     assert watched.recordings == []  # before the first generation, a program loads what it needs
     rising(watched, 10)
     first, _, third, *_ = watched.recordings
-    assert (first.reason, first.generation) == ("rise", 2) and first.cpu_seconds == pytest.approx(0.9)
+    assert (first.reason, first.generation) == ("rise", 2) and first.cpu_seconds == pytest.approx(0.75)
     assert third.record_seconds == pytest.approx(33.0)
     spans = [b.t - a.t for a, b in pairwise(watched.recordings)]
     assert all(a.record_seconds <= span for a, span in zip(watched.recordings, spans, strict=False))
@@ -355,7 +355,7 @@ def test_the_latest_recordings_are_told_together_beside_what_examinations_found(
     watched = Watched()
     step, other = StackFrame("step", "/app/a.py", 3), StackFrame("load", "/app/a.py", 9)
     watched.profile = AllocationProfile(20.0, 2.0, 12, (StackGrowth((other,), 8), StackGrowth((), 4)))
-    rising(watched, 5, seconds=15)
+    rising(watched, 3, seconds=15)
     known = watched.engine.snapshot().diagnosis
     assert known is not None and known.latest.names == watched.answer.census
     assert [(one.frame, one.bytes) for one in known.lines] == [(other, 8)] and known.credits[1].frames == ()

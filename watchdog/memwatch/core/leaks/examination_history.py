@@ -231,9 +231,10 @@ class ExaminationHistory:
     @property
     def comparable(self) -> list[ExaminationRecord]:
         """The records at like points, by generation or by time."""
-        if self._compares_all:
-            in_hours = bool(self.records) and self.records[-1].generation is None
-            return [record for record in self.records if (record.generation is None) == in_hours]
+        if self._compares_all and self.records and self.records[-1].generation is not None:
+            # one of each generation: within one, memory may grow in one phase and stand in another
+            by_generation = {int(one.generation): one for one in self.records if one.generation is not None}
+            return list(by_generation.values())
         usable = [record for record in self.records if record.reason in COMPARABLE_REASONS]
         return [record for record in usable if record.reason == usable[-1].reason]
 

@@ -19,15 +19,16 @@ FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this shar
 FIRST_INTERVAL_SECONDS = 20.0  # Without generations, the time to the second examination (chosen).
 WINDOW_SECONDS = 60.0  # In any such time, examinations stay within the share of a core that the user sets.
 THROTTLED_SHARE = 0.9  # Share of that share at which a throttled examination goes on (chosen: others need some).
-PHASE_SHARE, RECORD_SHARE = 0.5, 0.8  # of a window's CPU that may be spent before these are left out (chosen).
+PHASE_SHARE = 0.5  # of what examinations may spend; from there on those within a phase are left out (chosen).
+# Share of a window's CPU that is for recordings (chosen). A replay repeats none, so examinations go by their own.
+RECORD_SHARE = 0.25
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
-MAX_RECORD_SHARE = 0.3  # of a window's CPU that a recording may take (chosen)
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
 CROWDED_SHARE = 0.5  # From this share of a window's CPU on, what is left is spread over the window (chosen).
 NAMES_CPU_SECONDS = 0.3  # of a look at names, before one was made: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 15e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 15).
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
-CHEAP_SHARE = 0.25  # of a window's CPU: a heap that costs no more is read whole without a further reason (chosen).
+CHEAP_SHARE = 0.33  # of what examinations may spend: a heap that costs no more is read without more reason (chosen).
 FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
 MAX_OVERRUN = 3.0  # An examination may take so many times the expected CPU at once (measured: holders double it).
 LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
@@ -80,24 +81,24 @@ class CpuWindow:
     def __init__(self, share: float) -> None:
         self.seconds = share * WINDOW_SECONDS  # that may be spent in a window
         self._spent: deque[tuple[float, float, float]] = deque()  # began, ended, CPU seconds
-        self._reserved: dict[bool, float] = {}  # by whether it is a recording
+        self._reserved = 0.0  # for the one under way
 
     def reserve(self, asked: Diagnose) -> None:
-        self._reserved[asked.record_seconds > 0.0] = asked.cpu_seconds
+        self._reserved = asked.cpu_seconds
 
-    def add(self, began_t: float, ended_t: float, cpu_seconds: float, is_recording: bool) -> None:
-        self._reserved.pop(is_recording, None)
+    def add(self, began_t: float, ended_t: float, cpu_seconds: float) -> None:
+        self._reserved = 0.0
         self._spent.append((began_t, ended_t, cpu_seconds))
 
     def forget_running(self) -> None:
-        self._reserved.clear()
+        self._reserved = 0.0
 
     def spent(self, t: float) -> float:
         """Return what was spent or is reserved; of one that lasted longer than the window, its share of it."""
         begin = t - WINDOW_SECONDS
         while self._spent and self._spent[0][1] <= begin:
             self._spent.popleft()
-        total = sum(self._reserved.values())
+        total = self._reserved
         for began, ended, cpu in self._spent:
             if ended > begin:
                 lasted = ended - began
@@ -114,7 +115,8 @@ class ExaminationSchedule:
 
     def __init__(self, policy: DiagnosisPolicy, ledger: GenerationLedger, began_t: float) -> None:
         self._policy, self._ledger, self._began_t = policy, ledger, began_t
-        self._window = CpuWindow(policy.cpu_share)
+        self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
+        self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
         self._objects: int | None = None  # tracked, at the latest look
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
@@ -156,7 +158,8 @@ class ExaminationSchedule:
         """An examination or a recording has ended; `fills`: it met arrays that are not filled for the first time."""
         asked, found = event.asked, event.found
         self.cpu_seconds += found.cpu_seconds
-        self._window.add(asked.t, t, found.cpu_seconds, asked.record_seconds > 0.0)
+        window = self._record_window if asked.record_seconds else self._window
+        window.add(asked.t, t, found.cpu_seconds)
         if asked.record_seconds:
             return
         self._asked, self._took_seconds = None, t - asked.t
@@ -175,6 +178,7 @@ class ExaminationSchedule:
         """Forget every request: memwatch was started again."""
         self._asked, self._wanted = None, ""
         self._window.forget_running()
+        self._record_window.forget_running()
 
     @property
     def is_examining(self) -> bool:
@@ -305,8 +309,8 @@ class ExaminationSchedule:
         before, self._before = self._before, reading.used_bytes
         if before is None or reading.used_bytes - before < RISE_BYTES:
             return None
-        window, spent = self._window, self._window.spent(t)
-        cpu_seconds = min(MAX_RECORD_SHARE * window.seconds, RECORD_SHARE * window.seconds - spent)
+        window = self._record_window
+        cpu_seconds = window.seconds - window.spent(t)
         if cpu_seconds < MIN_RECORD_SECONDS:
             self._next_record_t, self._before = t + RECORD_RETRY_SECONDS, None
             return None
