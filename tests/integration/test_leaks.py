@@ -83,7 +83,18 @@ def watched(leak: str, python: str, tmp_path: Path, generations: int) -> list[di
         str(folder.checkpoints),
     ]
     with trainer(folder, program=program) as run:
-        target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", LIMIT, "--dry-run"]
+        tmp_path.joinpath("budget.yaml").write_text("diagnosis: {cpu_share: 0.25}\n")  # its bound has tests of its own
+        target = [
+            "--config",
+            str(tmp_path / "budget.yaml"),
+            "--pid",
+            str(run.pid),
+            "--log",
+            str(folder.log),
+            "--limit",
+            LIMIT,
+            "--dry-run",
+        ]
         with memwatch(folder, *target, "--listen", "none", "--interval", "0.25", "--json") as watch:
             assert watch.wait(120.0) == 0, watch.said()
     begun = [(one["t"], one["gen"]) for one in watch.named("marker")]
