@@ -163,6 +163,8 @@ class ExaminationSchedule:
         if asked.record_seconds:
             return
         self._asked, self._took_seconds = None, t - asked.t
+        if self._objects is None and found.tracked_objects and asked.reason == "generation" and not fills:
+            self._wanted = self._wanted or asked.reason  # a cheap heap is read whole from this generation on
         self._objects = found.tracked_objects or self._objects
         if found.names is None and found.census is None:
             first, longest = RETRY_SECONDS
