@@ -1,4 +1,4 @@
-"""Others in the trainer's real cgroup: the cgroup is forecast by its own use, and growth is told as theirs."""
+"""Others in the trainer's real cgroup: the forecast goes by the cgroup's own use, and reports name what grows."""
 
 from __future__ import annotations
 

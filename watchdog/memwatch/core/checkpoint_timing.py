@@ -65,7 +65,7 @@ class CheckpointTracker:
         if witness != self._witness and self.saved_t is not None and t <= self.saved_t:
             if self.is_writing_duplicate:
                 self._writing_t = None
-            return True  # files are told late: the log has told of this save, or of a later one
+            return True  # files show a save late: the log has reported this one, or a later one
         if self._echoed or witness == self._witness or (self._writing_t is not None and not self.is_writing_duplicate):
             return False
         self._echoed = self._is_just_saved(t)

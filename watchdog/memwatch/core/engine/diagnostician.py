@@ -36,8 +36,8 @@ class Diagnostician:
         is_warned: Callable[[], bool] = lambda: False,
         counts_types: bool = False,
     ) -> None:
-        """`seconds_left` until memory is expected to reach its limit; `is_warned`: that was told, so that growth counts
-        however slow it is; `counts_types`: the user expects some counts.
+        """`seconds_left` until memory is expected to reach its limit; `is_warned`: memwatch has warned of that, and any
+        growth counts, however slow; `counts_types`: the user expects some counts.
         """
         self._is_warned = is_warned
         self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act

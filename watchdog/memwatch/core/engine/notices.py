@@ -395,7 +395,7 @@ def not_examined(t: float, event: events.Diagnosed) -> Notice:
 
 
 def no_whole_scan(t: float, reason: str) -> Notice:
-    """The whole heap is not read, which is told once."""
+    """The whole heap is not read, and why."""
     return Notice(t, "not_examined", reason, {"reason": "budget", "gen": None, "phase": None, "failure": reason})
 
 

@@ -107,10 +107,9 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     fills = sum(one.growth.per_unit for one in filling)
     is_calm = memory is None or memory.per_unit < context.threshold_bytes / names.stride
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
-    found = []
+    found = list[Finding]()
     if memory is not None and known >= EXPLAINS:
-        found = [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
-        found += _array_findings(names, context, memory)
+        found = _held_findings(names, context, memory, attributes)
     if heaps.memory_growth() is not None or (heaps.records and heaps.records[-1].t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, context)
         specific = [one for one in findings if one.cause != UNBOUNDED.name]
@@ -128,6 +127,14 @@ def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: 
     return list(attribute_growths(history, context, memory))
 
 
+def _held_findings(
+    history: ExaminationHistory, context: DiagnosisContext, memory: Growth, attributes: Sequence[AttributeGrowth]
+) -> list[Finding]:
+    """Find why attributes grow, and which arrays fill that will not fit."""
+    found = [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
+    return [*found, *_array_findings(history, context, memory)]
+
+
 def _known_growth(history: ExaminationHistory, attributes: Sequence[AttributeGrowth]) -> float:
     """Return the bytes per unit by which attributes grow and arrays fill."""
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
@@ -143,8 +150,7 @@ def _heap_causes(history: ExaminationHistory, context: DiagnosisContext) -> tupl
     beside, least = list(_neighbour_findings(history, context, memory)), MAX_FLAT_SHARE * memory.per_unit
     memory = _own_growth(memory, sum(one.growth.per_unit for one in beside))
     attributes = list(attribute_growths(history, context, memory))
-    findings = [found for growth in attributes if (found := _attribute_finding(growth, context)) is not None]
-    findings += _array_findings(history, context, memory)
+    findings = _held_findings(history, context, memory, attributes)
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
     known = _known_growth(history, attributes)
     risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
