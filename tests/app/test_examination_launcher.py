@@ -223,7 +223,7 @@ def test_the_cpu_time_of_one_that_is_killed_counts_too() -> None:
 
 def test_a_look_at_names_leaves_the_heap_unread() -> None:
     with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
-        found = outcome(one, replace(ASKED, whole=False, cpu_seconds=1.0, cpu_share=0.045)).found
+        found = outcome(one, replace(ASKED, whole_objects=0, cpu_seconds=1.0, cpu_share=0.045)).found
     assert found.census is None and found.names is not None, found.names_reason
     (kept,) = [size for size in found.names.containers if size.path == "__main__.Trainer.buffer"]
     assert (kept.items, kept.capacity) == (20, 50) and kept.bytes is not None and kept.bytes > 20 << 20

@@ -58,8 +58,12 @@ class Watched:
                 if not self.hangs:
                     cpu = min(self.cpu, one.cpu_seconds)  # It is throttled.
                     found = replace(self.answer, names=self.answer.census, cpu_seconds=cpu)
-                    self.feed(Diagnosed(self.t, one, found if one.whole else replace(found, census=None)))
+                    self.feed(Diagnosed(self.t, one, found if self.reads_whole(one) else replace(found, census=None)))
         return actions
+
+    def reads_whole(self, asked: Diagnose) -> bool:
+        most, objects = asked.whole_objects, self.answer.tracked_objects
+        return most is None or (objects is not None and objects <= most)
 
     def look(self, seconds: float = 1.0) -> None:
         self.t += seconds
@@ -141,14 +145,14 @@ def test_one_that_takes_more_than_a_minute_may_is_throttled_where_it_can_end_in_
             watched.script.says = growing(eta)
             watched.used += 500 * MB
             watched.generations(1, first=index)
-        assert any(one.whole for one in watched.asked) is whole
+        assert any(one.whole_objects is None for one in watched.asked) is whole
         refused = [one.text for one in watched.notices if one.event == "not_examined"]
         if not whole:  # told once
             assert len(refused) == 1 and refused[0].startswith(
                 "no whole heap scan: it needs 30 s of CPU; at 5% of a core"
             )
             continue
-        (first, *_) = [one for one in watched.asked if one.whole]
+        (first, *_) = [one for one in watched.asked if one.whole_objects is None]
         assert first.cpu_share == pytest.approx(0.045) and first.kill_seconds > 600 and refused == []
 
 
@@ -170,7 +174,7 @@ def test_where_names_explain_the_growth_the_whole_heap_is_not_read() -> None:
             watched.answer = replace(examined(index, containers=held).found, tracked_objects=100_000)
             watched.used += 60 * MB
             watched.generations(1, first=index)
-        assert any(one.whole for one in watched.asked) is not explained
+        assert any(one.whole_objects is None for one in watched.asked) is not explained
         findings = [one.text for one in watched.notices if one.event == "finding"]
         assert len(findings) == explained
 

@@ -151,9 +151,6 @@ def _look_at_names(request: ExaminationRequest) -> Examination:
 
 def _examine_heap(request: ExaminationRequest) -> Examination:
     pid, paths = request.target.pid, []
-    if not request.asked.whole:
-        found = _look_at_names(request)
-        return found if is_same_process(request.target) else Examination(names_reason=ENDED, census_reason=ENDED)
     for path in request.asked.paths:
         with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
             paths.append(parse_attribute_path(path))
@@ -164,13 +161,15 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         attribute_paths=tuple(paths),
         containers=True,
     )
+    most = request.asked.whole_objects
     with ExitStack() as stack:
         program: RemoteMemory | None = None
         with suppress(SourceError):  # its memory may not be read
             program = RemoteMemory(pid)
             stack.callback(program.close)
         names = _look_at_names(request)
-        found = examine_process(pid, options, stacks=False)
+        is_whole = most is None or (names.tracked_objects is not None and names.tracked_objects <= most)
+        found = examine_process(pid, options, stacks=False) if is_whole else names
         is_there = program is None or program.is_there()
     after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
     if not is_same_process(request.target) or not is_there:  # a process loses its memory before it ends

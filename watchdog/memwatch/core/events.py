@@ -58,7 +58,8 @@ class Diagnose:
     gpu_bytes: int | None = None  # used by the trainer on all GPUs; None: there is none, or it is not known
     record_seconds: float = 0.0  # follow memory for this long, to see which code raises it, and do nothing else
     cow_bytes: int = 0  # copied by forked workers so far
-    whole: bool = True  # read the whole heap, not only what the program's own names lead to
+    # Read the whole heap, not only what the program's own names lead to, where at most so many objects are tracked.
+    whole_objects: int | None = None  # None: however many
     cpu_seconds: float = 0.0  # that it may take at once; above that it is throttled; 0: as much as it needs
     cpu_share: float = 0.0  # of a core, while it is throttled
     kill_seconds: float = 180.0  # after which it is ended

@@ -145,14 +145,14 @@ class Diagnostician:
         self._phase_changed = True
         unit = self._ledger.unit
         has_names = self._names.add(event, of_names=True)
-        has_heap = event.asked.whole and self._heaps.add(event)
+        has_heap = self._heaps.add(event)
         if has_names or has_heap:
             shown = self._heaps if has_heap else self._names
             latest, before = shown.records[-1], shown.records[-2] if len(shown.records) > 1 else None
             measured = self._names.records[-1] if has_names else latest
             self.heap_gauges.update((level.name, level) for level in fill_gauges(measured))
             self._act(notices.examined(t, unit, event, latest, before))
-        if has_heap or (has_names and not event.asked.whole):
+        if has_heap or (has_names and event.asked.whole_objects is not None):
             self._failure = None
         else:
             self._report_failure(t, event)

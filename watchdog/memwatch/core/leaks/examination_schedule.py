@@ -163,17 +163,15 @@ class ExaminationSchedule:
         if asked.record_seconds:
             return
         self._asked, self._took_seconds = None, t - asked.t
-        if self._objects is None and found.tracked_objects and asked.reason == "generation" and not fills:
-            self._wanted = self._wanted or asked.reason  # a cheap heap is read whole from this generation on
         self._objects = found.tracked_objects or self._objects
         if found.names is None and found.census is None:
             first, longest = RETRY_SECONDS
             self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
             return
         self._retry_t, self._failures = t + FILL_SECONDS if fills else math.inf, 0
-        if not asked.whole:
+        if found.census is None:
             self._names_cpu = found.cpu_seconds
-        elif found.census is not None and found.census.complete:
+        elif found.census.complete:
             self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / self._object_count(asked.used_bytes)
 
     def forget(self) -> None:
@@ -211,9 +209,11 @@ class ExaminationSchedule:
             self._middle_t, self._wanted = math.inf, self._wanted or "middle"
         if t >= self._retry_t and (not self._wanted or self._wanted in SKIPPABLE):
             self._wanted = "fill" if not self._failures else "retry"
-        if self._asked is not None and t - self._asked.t < self._asked.kill_seconds + KILL_SECONDS:
-            self._wanted = "" if self._wanted in SKIPPABLE else self._wanted
-            return None
+        if self._asked is not None:
+            if t - self._asked.t < self._asked.kill_seconds + KILL_SECONDS:
+                self._wanted = "" if self._wanted in SKIPPABLE else self._wanted
+                return None
+            self._window.forget_running()  # Its end was never reported.
         reason = self._wanted
         if not reason:
             return None
@@ -226,7 +226,7 @@ class ExaminationSchedule:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
         self._wanted, self._retry_t, self._latest_t, self._latest_reason = "", math.inf, t, reason
-        whole, cpu_seconds, kill_seconds = plan
+        whole_objects, cpu_seconds, kill_seconds = plan
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
         types = sorted(known.types, key=lambda growth: "." not in growth.name)[:GROWING_TYPES] if known else []
@@ -241,7 +241,7 @@ class ExaminationSchedule:
             paths=tuple(dict.fromkeys((*self._policy.track, *growing))),
             gpu_bytes=reading.gpu_bytes,
             cow_bytes=reading.cow_bytes,
-            whole=whole,
+            whole_objects=whole_objects,
             cpu_seconds=round(cpu_seconds, 3),
             cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
             kill_seconds=round(kill_seconds, 1),
@@ -251,8 +251,8 @@ class ExaminationSchedule:
 
     def _plan(
         self, t: float, reason: str, reading: MemoryReading, needs_whole: bool, left_seconds: float
-    ) -> tuple[bool, float, float] | None:
-        """Return whether to read the whole heap, the CPU seconds that may be spent at once, and when to end it."""
+    ) -> tuple[int | None, float, float] | None:
+        """Return up to how many objects to read the whole heap, the CPU seconds to spend at once, and when to end it."""
         window, spent = self._window, self._window.spent(t)
         left = window.seconds - spent
         if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
@@ -262,11 +262,11 @@ class ExaminationSchedule:
         if is_cheap or needs_whole or reason == "request":
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
                 fits = whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason)
-                return (True, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
+                return (None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
             if needs_whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
                 if seconds <= left_seconds:
-                    return True, left, KILL_SECONDS + KILL_FACTOR * seconds
+                    return None, left, KILL_SECONDS + KILL_FACTOR * seconds
                 share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(left_seconds)
                 self.refusal = (
                     f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
@@ -274,7 +274,11 @@ class ExaminationSchedule:
                 )
         if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
             return None
-        return False, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
+        if self._objects is None:  # The first look counts them.
+            cheap = CHEAP_SHARE * window.seconds
+            most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT))
+            return most, min(left, MAX_OVERRUN * max(cheap, self._names_cpu)), KILL_SECONDS
+        return 0, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
 
     def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
         """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
