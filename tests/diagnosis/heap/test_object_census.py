@@ -127,6 +127,15 @@ def test_each_class_of_the_user_is_counted_exactly(python: str) -> None:
 
 
 @pytest.mark.parametrize("python", NAMES)
+def test_the_number_of_tracked_objects_is_read_without_a_census(python: str) -> None:
+    with running([*needed_python(python).command, "-X", "utf8", "-c", MANY + TRUTH + "serve()"]) as process:
+        true = sum(truth(process).values())
+        with closing(RemoteMemory(process.pid)) as memory:
+            found = find_interpreter(memory).tracked_objects(memory)
+    assert found == pytest.approx(true, rel=0.25)  # of young objects, more are assumed than are there
+
+
+@pytest.mark.parametrize("python", NAMES)
 def test_churn_is_survived(python: str) -> None:
     with running([*needed_python(python).command, "-c", CHURN + TRUTH + "serve()"]) as process:
         for _ in range(3):

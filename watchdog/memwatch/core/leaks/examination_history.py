@@ -48,7 +48,8 @@ class ExaminationRecord:
     with_graph: int | None  # tensors that keep their autograd graph
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
-    cow_bytes: int  # copied by forked workers so far
+    asked_bytes: int | None  # of main memory, when the examination was asked for
+    cow_bytes: int  # copied by forked workers until then
 
     @property
     def heap_bytes(self) -> int:
@@ -156,6 +157,7 @@ class ExaminationHistory:
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(storage.bytes for storage in census.storages if storage.device.startswith("cuda")),
+            asked_bytes=asked.used_bytes,
             cow_bytes=asked.cow_bytes,
         )
 

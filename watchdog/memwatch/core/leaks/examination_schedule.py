@@ -252,7 +252,7 @@ class ExaminationSchedule:
     def _plan(
         self, t: float, reason: str, reading: MemoryReading, needs_whole: bool, left_seconds: float
     ) -> tuple[int | None, float, float] | None:
-        """Return up to how many objects to read the whole heap, the CPU seconds to spend at once, and when to end it."""
+        """Return up to how many objects to read the whole heap, the CPU seconds at once, and when to end it."""
         window, spent = self._window, self._window.spent(t)
         left = window.seconds - spent
         if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:

@@ -435,13 +435,14 @@ def _unattributed_findings(
     heap = history.growth("heap", lambda record: record.heap_bytes)
     graphs = history.growth("tensors", lambda record: record.with_graph)
     grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
+    asked_grown = max(0, (latest.asked_bytes or 0) - (first.asked_bytes or 0))  # as `cow_bytes`
     of_python = 0.0 if heap is None else heap.per_unit
     sizes = history.growing(lambda record: record.sizes)
     tensors = sum(growth.per_unit for growth in sizes if growth.name in TENSORS)
     growing = history.types_growing_in_count()
     if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _graph_finding(history, context, memory, graphs)
-    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * grown:
+    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * (asked_grown or grown):
         yield WORKERS.finding(memory, context.phase, f"{format_bytes(copied)} were copied in that time")
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
         yield SHARED_MEMORY.finding(shared, context.phase, f"it takes {_size(shared.before, shared.after)}")

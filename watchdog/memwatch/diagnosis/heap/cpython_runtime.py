@@ -109,6 +109,7 @@ _VERSION = re.compile(rb"(3\.\d{1,2}\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?) \(")
 _RECORD = 24  # bytes of a generation: next, prev, threshold, count
 _GENERATIONS = 3
 _COUNTED_ELSEWHERE = (3, 15)  # from this version on, collections are not counted after the permanent generation
+_OBJECT_COUNT_AT = {(3, 14): 96, (3, 15): 40}  # bytes from the end of the permanent generation to heap_size
 _TO_PERMANENT = range(72, 92, 4)  # from the first generation to the permanent one, in the builds that were seen
 _SEARCHED = 9216  # bytes of an interpreter's state that are searched for lists that are not at the known offset
 _RUNTIME_BYTES = 1 << 18  # the runtime's structure has up to this many bytes (3.13: about 120 kB)
@@ -149,6 +150,7 @@ class Interpreter:
     states: tuple[int, ...]  # addresses of its PyInterpreterState structures
     gc_list_heads: tuple[int, ...]  # addresses of the heads of all lists of tracked objects, of all interpreters
     collectors: tuple[int, ...] = ()  # addresses of each interpreter's counts of collections, where they are known
+    object_counts: tuple[int, ...] = ()  # addresses of each interpreter's count of tracked objects, from 3.14 on
     variables: tuple[tuple[int, int], ...] = ()  # from, to: where C variables of the runtime lie
 
     def collection_counts(self, memory: RemoteMemory) -> tuple[int, ...]:
@@ -160,9 +162,9 @@ class Interpreter:
 
     def tracked_objects(self, memory: RemoteMemory) -> int | None:
         """Return about how many objects the collectors track: those of the last full collection and younger ones."""
-        if not self.collectors or self.minor >= (3, 14):
-            return None
-        found = 0
+        found = sum(memory.word(at) for at in self.object_counts)
+        if found or not self.collectors:
+            return found if 0 < found < _MAX_OBJECTS else None
         for at in self.collectors:
             found += sum(memory.words(at + _GENERATIONS * _RECORD + 24, 2))  # long_lived_total, long_lived_pending
         (threshold, count), (_, collections) = (unpack("<II", memory.read(at + 16, 8)) for at in self.gc_list_heads[:2])
@@ -182,16 +184,18 @@ def find_interpreter(memory: RemoteMemory, seconds: float = FIND_SECONDS) -> Int
     if minor not in _OFFSETS:
         raise SourceError(f"CPython {version} cannot be read", "a census reads CPython 3.8 to 3.15")
     lists: list[int] = []
-    collectors = []
+    collectors, object_counts = [], []
     states = _states(memory, binary.runtime, minor)
     for holder in states if minor > (3, 8) else [binary.runtime]:
         found = _lists(memory, holder, version, _OFFSETS[minor].generations, deadline)
         lists += found
         if len(found) > _GENERATIONS and minor < _COUNTED_ELSEWHERE:
             collectors.append(found[_GENERATIONS] + _RECORD)
+        if len(found) > _GENERATIONS and minor in _OBJECT_COUNT_AT:
+            object_counts.append(found[_GENERATIONS] + _RECORD + _OBJECT_COUNT_AT[minor])
     bss, size = binary.bss
     variables = ((bss, bss + size), (binary.runtime, binary.runtime + _RUNTIME_BYTES))
-    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors), variables)
+    return Interpreter(version, minor, tuple(states), tuple(lists), tuple(collectors), tuple(object_counts), variables)
 
 
 def _version(memory: RemoteMemory, binary: Binary) -> str:
