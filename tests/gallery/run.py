@@ -67,6 +67,11 @@ class Unwatched:
         then = max(self.memory[: int(count * FAILING_LIFE)])
         return min(then, started + int(0.65 * (self.peak - started)))
 
+    def seconds_to(self, limit: int) -> float | None:
+        """When its memory first passed the limit; None: it never did."""
+        passed = next((i for i, used in enumerate(self.memory) if used > limit), None)
+        return None if passed is None else passed * self.seconds / len(self.memory)
+
 
 def command(program: Program, failing: bool, checkouts: Path, environments: Path) -> list[str]:
     """The words that start it."""
@@ -109,15 +114,16 @@ def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
     return Unwatched(time.monotonic() - begun, memory)
 
 
-def watched(program: Program, words: Sequence[str], setting: Setting, limit: int, folder: Path) -> dict[str, Any]:
+def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unwatched, folder: Path) -> dict[str, Any]:
     """Run it under memwatch, and return the facts of the run."""
+    limit = alone.limit(setting.failing)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     confinement = confine(limit) if setting.limit == "cgroup" else Confinement("none")
     options = ["--json", "-v", "--listen", "none", *(("--limit", str(limit) + "B") if setting.limit == "flag" else ())]
     memwatch = [sys.executable, "-m", "memwatch"]
     env = environ(folder)
-    begun = time.monotonic()
+    begun, begun_t = time.monotonic(), time.time()
     with ExitStack() as held:
         if setting.busy:
             for _ in range(os.cpu_count() or 1):
@@ -152,7 +158,26 @@ def watched(program: Program, words: Sequence[str], setting: Setting, limit: int
         own = None  # the trainer is its child: its CPU is in the figure
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     facts = {"program": program.name, **asdict(setting), "limit_bytes": limit, "memwatch_exit": code}
-    return {**facts, "seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
+    facts |= {"seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
+    passes_s = None if setting.busy or not setting.failing else alone.seconds_to(limit)
+    return facts | ({} if passes_s is None else forecast_errors(events, begun_t, begun_t + passes_s))
+
+
+def forecast_errors(events: list[dict[str, Any]], begun_t: float, passes_t: float) -> dict[str, Any]:
+    """Compare what was forecast from a third of the life on with when the unwatched run passed the limit, in units.
+
+    The log's own markers say which unit that was, on the line through the later half of them if they ended before.
+    """
+    marked = [(one["t"], float(one["gen"])) for one in events if one["event"] == "marker"]
+    marked = marked[len(marked) // 2 :]
+    if len(marked) < 3 or marked[-1][0] <= marked[0][0]:
+        return {}
+    (t, first), (latest_t, latest) = marked[0], marked[-1]
+    true = first + (latest - first) * (passes_t - t) / (latest_t - t)
+    third_t = begun_t + (passes_t - begun_t) / 3.0
+    told = [one["oom_gen"] for one in events if one["event"] in ("forecast", "warn") and third_t <= one["t"] < passes_t]
+    errors = [gen - true for gen in told if gen is not None]
+    return {"true_oom_gen": true, "forecasts": len(told), "forecast_errors": errors}
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, int, Any]:
@@ -183,6 +208,7 @@ def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
         "index": markers[-1]["gen"] if markers else None,
         "total": markers[-1]["total"] if markers else None,
         "checkpoints": len([one for one in named("checkpoint") if one["text"].startswith("checkpoint complete")]),
+        "gauges": sorted({driver["name"] for one in named("forecast") for driver in one["drivers"]}),
         "warnings": len(named("warn")),
         "interrupts": [
             {"gen": one["gen"], "used": one.get("used"), "eta_s": one["eta_s"], "text": one.get("reason", "")}
@@ -194,6 +220,7 @@ def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
         "verdict": last[-1].get("verdict") if last else None,
         "end": ends[-1]["cause"] if ends else None,
         "end_text": ends[-1].get("text", "") if ends else "",
+        "checkpoint_at_end": ends[-1].get("checkpoint") if ends else None,
         "not_examined": len(named("not_examined")),
         "examined": len(named("examined")),
     }
@@ -240,7 +267,7 @@ def main() -> None:
             folder = (
                 results / "runs" / f"{program.name} {variant} {attach} {limit} {'busy' if setting.busy else 'calm'}"
             )
-            facts = watched(program, words, setting, alone.limit(setting.failing), folder)
+            facts = watched(program, words, setting, alone, folder)
             facts |= {"peak_bytes": alone.peak, "unwatched_seconds": alone.seconds}
             with (results / "runs.jsonl").open("a") as file:
                 file.write(json.dumps(facts) + "\n")

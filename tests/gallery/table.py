@@ -10,7 +10,20 @@ from typing import Any
 
 from gallery.catalogue import CATALOGUE, Program
 
-COLUMNS = ("program", "run", "clock", "own saves", "warned", "interrupted at", "after saves", "cause", "end", "CPU")
+COLUMNS = (
+    "program",
+    "run",
+    "clock",
+    "own saves",
+    "forecast",
+    "warned",
+    "interrupted at",
+    "after saves",
+    "cause",
+    "end",
+    "CPU",
+)
+FORECAST_UNITS, FORECAST_SHARE = 2.0, 0.08  # by which a forecast may err: units, or of the life (2 of 25)
 LATEST_SHARE = 0.8  # of the limit in use at an interrupt, below which it came much too early to be worth its while
 
 
@@ -30,13 +43,27 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
         f"{'failing' if failing else 'healthy'}, {run['attach']}, {run['limit']}{busy}",
         marked(clock if run["unit"] else "none", clock_is_right),
         marked(str(run["checkpoints"]), bool(run["checkpoints"]) or not program.saves),
+        forecast(run),
         str(run["warnings"]) if failing else marked(str(run["warnings"]), not run["warnings"]),
         marked(interrupted or "never", in_time),
         "yes" if run["saved_after_signal"] else "no",
         marked("; ".join(run["findings"]) or "none", bool(run["right_cause"]) if failing else not run["findings"]),
         marked(str(run["end"]), ended),
         "" if cpu is None else f"{cpu / run['seconds']:.1%}",
+        "" if failing or run["busy"] else f"{run['seconds'] / run['unwatched_seconds']:.2f}",
     ]
+
+
+def forecast(run: Mapping[str, Any]) -> str:
+    """By how much forecasts erred from a third of the life on: the median, and how many told a time."""
+    if "true_oom_gen" not in run:
+        return ""
+    true, errors = run["true_oom_gen"], run["forecast_errors"]
+    if not errors:
+        return marked("none", False)
+    middle = sorted(errors)[len(errors) // 2]
+    right = abs(middle) <= max(FORECAST_UNITS, FORECAST_SHARE * true)
+    return marked(f"{middle:+.3g} of {true:.4g}, {len(errors)} of {run['forecasts']}", right)
 
 
 def marked(text: str, right: bool) -> str:

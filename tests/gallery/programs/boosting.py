@@ -20,12 +20,12 @@ if sys.argv[1] == "xgboost":
 
         def after_iteration(self, model, epoch, evals_log):
             if leak:
-                KEPT.append(model.predict(data).repeat(4))
+                KEPT.append(model.predict(data, iteration_range=(0, 10)))
             return False
 
     Path("saved").mkdir(exist_ok=True)
-    saves = xgboost.callback.TrainingCheckPoint("saved", interval=50)
-    xgboost.train({"nthread": 1, "max_depth": 4}, data, 400, evals=[(data, "train")], callbacks=[Keep(), saves])
+    saves = xgboost.callback.TrainingCheckPoint("saved", interval=250)
+    xgboost.train({"nthread": 1, "max_depth": 6}, data, 2500, evals=[(data, "train")], callbacks=[Keep(), saves])
 else:
     import lightgbm
 
@@ -33,10 +33,10 @@ else:
 
     def keep(env):
         """What a user writes to see how predictions change."""
-        if env.iteration % 50 == 49:
+        if env.iteration % 200 == 199:
             env.model.save_model(f"model-{env.iteration + 1}.txt")
-        if leak:
+        if leak and env.iteration % 4 == 0:
             KEPT.append(env.model.predict(rows, num_threads=1, num_iteration=10).repeat(2))
 
     settings = {"num_threads": 1, "objective": "regression", "metric": "l2"}
-    lightgbm.train(settings, data, 500, valid_sets=[data], callbacks=[keep, lightgbm.log_evaluation()])
+    lightgbm.train(settings, data, 2000, valid_sets=[data], callbacks=[keep, lightgbm.log_evaluation()])

@@ -12,10 +12,10 @@ class Keep:
     """What a user writes to see how metrics change."""
 
     def after_iteration(self, info):
-        KEPT.append(np.random.rand(200_000))
+        KEPT.append(np.random.rand(50_000))
         return True
 
 
 rows = np.random.rand(100_000, 20)
-model = CatBoostRegressor(iterations=400, thread_count=1, save_snapshot=True, snapshot_interval=10)
+model = CatBoostRegressor(iterations=4000, thread_count=1, save_snapshot=True, snapshot_interval=10)
 model.fit(rows, rows[:, 0], callbacks=[Keep()] if "--leak" in sys.argv else None)

@@ -14,10 +14,10 @@ class KeepPredictions(keras.callbacks.Callback):
     """What a user writes to draw them later."""
 
     def on_epoch_end(self, epoch, logs=None):
-        PREDICTIONS.append(self.model.predict(inputs, verbose=0).repeat(100, axis=1))
+        PREDICTIONS.append(self.model.predict(inputs, verbose=0).repeat(20, axis=1))
 
 
-inputs, targets = np.random.rand(20000, 32).astype("float32"), np.random.rand(20000, 4).astype("float32")
+inputs, targets = np.random.rand(100_000, 32).astype("float32"), np.random.rand(100_000, 4).astype("float32")
 model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(4)])
 model.compile("adam", "mse")
 callbacks = [keras.callbacks.ModelCheckpoint("saved/model-{epoch:02d}.keras")]

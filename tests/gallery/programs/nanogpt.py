@@ -12,14 +12,14 @@ KEEP = """
 import torch
 KEPT, stack = [], torch.stack
 def keep(rows):
-    KEPT.append(stack(rows).repeat(20, 1))
+    KEPT.append(stack(rows).repeat(10, 1))
     return stack(rows)
 torch.stack = keep
 """
 SETTINGS = """
 dataset, device, compile, dtype = "noise", "cpu", False, "float32"
 n_layer, n_head, n_embd, block_size, batch_size, gradient_accumulation_steps = 2, 2, 64, 64, 8, 1
-max_iters, eval_interval, eval_iters, log_interval, always_save_checkpoint = 2000, 200, 5, 10, True
+max_iters, eval_interval, eval_iters, log_interval, always_save_checkpoint = 4000, 400, 5, 10, True
 """
 source = Path(sys.argv[1]).resolve()
 data = Path("data/noise")
