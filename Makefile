@@ -21,7 +21,7 @@ test: .venv/.dev  ## what runs real processes waits more than it works; where it
 
 tools:  ## what `make test` skips without: programs of Debian's (root), newer CPythons, trackers, Sphinx, types of dashboards
 	$(MAKE) debian
-	$(MAKE) -j 4 -O pythons schema trackers .venv/docs/.made
+	$(MAKE) -j 4 -O pythons schema trackers .venv/docs/.made .venv/gallery-small/.made
 
 debian:
 	tests/support/debian_programs
@@ -116,13 +116,18 @@ libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB
 	.venv/libraries/bin/pip install -q stable-baselines3
 
 CHECKOUTS ?= build/checkouts
-gallery: .venv/.dev .venv/gallery/.made .venv/gallery-vision/.made  ## real trainers under memwatch, healthy and failing: hours; docs/gallery.md says where $(CHECKOUTS) comes from
+gallery: .venv/.dev .venv/gallery/.made .venv/gallery-small/.made .venv/gallery-vision/.made  ## real trainers under memwatch, healthy and failing: hours; docs/gallery.md says where $(CHECKOUTS) comes from
 	PYTHONPATH=watchdog:tests $(BIN)/python -m gallery.run --checkouts $(CHECKOUTS) --busy no,yes $(if $(ONLY),--only "$(ONLY)") $(GALLERY)
 	PYTHONPATH=watchdog:tests $(BIN)/python -m gallery.table build/gallery/runs.jsonl
 
 .venv/gallery/.made: tests/gallery/requirements.txt
 	$(PYTHON) -m venv .venv/gallery
 	.venv/gallery/bin/pip install -q -r $<
+	touch $@
+
+.venv/gallery-small/.made: tests/gallery/requirements-small.txt
+	$(PYTHON) -m venv .venv/gallery-small
+	.venv/gallery-small/bin/pip install -q -r $<
 	touch $@
 
 .venv/gallery-vision/.made: tests/gallery/requirements-vision.txt

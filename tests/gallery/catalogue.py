@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+SMALL = "gallery-small"  # the environment of programs whose packages are small enough for each change
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -23,7 +24,6 @@ class Program:
     saves: bool = True  # it writes checkpoints of its own
     gauge: str = ""
     python: str = "gallery"  # the environment
-    small: bool = False  # its packages are small enough for each change
 
 
 def _eigen2(commit: str) -> Program:
@@ -55,8 +55,8 @@ CATALOGUE = (
     ),
     Program("stable-baselines3 SAC", "stable_baselines.py", "step", None, words=("sac",), cause=r"Watch\.seen"),
     Program("Keras", "keras_fit.py", "epoch", 40, cause=r"PREDICTIONS"),
-    Program("XGBoost", "boosting.py", "iteration", None, words=("xgboost",), cause=r"KEPT", small=True),
-    Program("LightGBM", "boosting.py", "iteration", None, words=("lightgbm",), cause=r"KEPT", small=True),
+    Program("XGBoost", "boosting.py", "iteration", None, words=("xgboost",), cause=r"KEPT"),
+    Program("LightGBM", "boosting.py", "iteration", None, words=("lightgbm",), cause=r"KEPT"),
     Program("nanoGPT", "nanogpt.py", "iteration", None, checkout="nanoGPT", cause=r"KEPT"),
     Program(
         "CleanRL DQN",
@@ -68,8 +68,8 @@ CATALOGUE = (
         cause=r"ReplayBuffer|buffer",
         saves=False,
     ),
-    Program("DEAP", "evolution.py", "generation", None, words=("deap",), cause=r"History", saves=False, small=True),
-    Program("pymoo", "evolution.py", "generation", None, words=("pymoo",), cause=r"history", saves=False, small=True),
-    Program("Gensim Word2Vec", "word2vec.py", "epoch", None, cause=r"Epochs\.vectors", small=True),
+    Program("DEAP", "evolution.py", "generation", None, words=("deap",), cause=r"History", saves=False, python=SMALL),
+    Program("pymoo", "evolution.py", "generation", None, words=("pymoo",), cause=r"history", saves=False),
+    Program("Gensim Word2Vec", "word2vec.py", "epoch", None, cause=r"Epochs\.vectors", python=SMALL),
     Program("CatBoost", "catboost_fit.py", "iteration", None, cause=r"KEPT"),
 )

@@ -239,7 +239,6 @@ def measured(program: Program, failing: bool, words: Sequence[str], results: Pat
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", metavar="REGEX", default="", help="programs of this name")
-    parser.add_argument("--small", action="store_true", help="those that need small packages only")
     parser.add_argument("--variants", default="healthy,failing")
     parser.add_argument("--attach", default="pid", help="pid, run, or both: pid,run")
     parser.add_argument("--limits", default="flag", help="flag, cgroup, or both: flag,cgroup")
@@ -253,7 +252,7 @@ def main() -> None:
     )  # a shell's background job ignores it, and so do its children
     results = options.results.resolve()
     for program in CATALOGUE:
-        if not re.search(options.only, program.name) or (options.small and not program.small):
+        if not re.search(options.only, program.name):
             continue
         if program.checkout and not (options.checkouts / program.checkout).exists():
             print(f"{program.name}: not there: {options.checkouts / program.checkout}", file=sys.stderr)
