@@ -168,7 +168,9 @@ def _of_cgroup(pattern: str, processes: Mapping[int, ProcessInfo], root: str) ->
 
 def _nearest(pid: int, wanted: Container[int], processes: Mapping[int, ProcessInfo]) -> int | None:
     """Return `pid` or its nearest ancestor that is wanted."""
-    while pid in processes and pid not in wanted:
+    seen = set[int]()
+    while pid in processes and pid not in wanted and pid not in seen:  # they may form a circle
+        seen.add(pid)
         pid = processes[pid].parent
     return pid if pid in wanted else None
 
