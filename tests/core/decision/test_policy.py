@@ -157,6 +157,8 @@ def test_checkpoints_assume_a_quarter_of_a_generation_until_one_is_measured():
     assert saves.duration_estimate(None, 100.0) == (25.0, "assumed")
     assert saves.duration_estimate(None, 1.0) == (5.0, "assumed")
     assert saves.duration_estimate(None, 10**6) == (600.0, "assumed")
+    saves.saves_on_signal = False
+    assert saves.duration_estimate(None, 100.0) == (1.0, "assumed"), "it only has to end"
     saves.record_duration(3.0)
     saves.record_duration(9.0)
     assert saves.duration_estimate(None, 100.0) == (9.0, "measured")

@@ -18,6 +18,7 @@ SLOW_SECONDS = 900.0  # The same, where "writing" and "saved" name the same file
 ECHO_SECONDS = 10.0  # Log and files report one save within this: files must be unchanged, and folders are read slowly.
 UNKNOWN_SECONDS = 30.0  # The duration that is assumed before the first generation (chosen).
 ASSUMED_SHARE = 0.25  # The assumed duration in generations: always enough on recorded trainers.
+END_SECONDS = 1.0  # that a trainer takes to end that saves nothing when it is interrupted (chosen).
 ASSUMED_BOUNDS = (5.0, 600.0)  # Seconds between which the assumed duration is kept (chosen).
 FILES = "file"  # the witness that reports "saved" when the files have not changed for a while
 FILE_NAME = re.compile(r"[\w/-]*[./][\w./-]*\w")  # within a line of the log
@@ -28,6 +29,7 @@ class CheckpointTracker:
 
     def __init__(self) -> None:
         self.saved_t: float | None = None
+        self.saves_on_signal: bool | None = None  # False: an interrupt ends the trainer, and nothing is saved
         self._measured: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self._intervals: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self._writing_t: float | None = None
@@ -123,6 +125,8 @@ class CheckpointTracker:
             return configured, "configured"
         if self._measured:
             return max(self._measured), "measured"
+        if self.saves_on_signal is False:
+            return END_SECONDS, "assumed"
         if generation_seconds is None:
             return UNKNOWN_SECONDS, "assumed"
         low, high = ASSUMED_BOUNDS

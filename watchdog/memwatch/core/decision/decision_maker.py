@@ -74,7 +74,6 @@ class DecisionMaker:
         self._emergencies = EmergencyDetector(policy, ledger)
         self._opportunity: tuple[float, str] | None = None  # a good time for an interrupt: since when, its kind
         self._pending_since: dict[str, float] = {}  # by resource: when it first called for an interrupt, without pause
-        self.saves_on_signal: bool | None = None  # False: an interrupt ends the trainer, and nothing is saved
         self.awaited_save_seconds: float | None = None  # until its own save, which an interrupt waits for; None: none
 
     def add_opportunity(self, t: float, kind: str) -> None:
@@ -82,7 +81,7 @@ class DecisionMaker:
 
         Where an interrupt ends the trainer without a save, its own save is the better of the two.
         """
-        if kind == "saved" or not (self.saves_on_signal is False and self._is_just_saved):
+        if kind == "saved" or not (self._checkpoints.saves_on_signal is False and self._is_just_saved):
             self._opportunity = (t, kind)
 
     @property
@@ -171,11 +170,12 @@ class DecisionMaker:
             return self._opportunity_reason(context)
         if not context.is_headroom_tight() or self._awaits_own_save(context):
             return None
-        return "saved" if self._is_just_saved and self.saves_on_signal is False else "time"
+        return "saved" if self._is_just_saved and self._checkpoints.saves_on_signal is False else "time"
 
     def _awaits_own_save(self, context: DecisionContext) -> bool:
         """An interrupt would lose the work since the trainer's last own save, and the next one comes in time."""
-        due = self._checkpoints.seconds_until_own_save(context.t) if self.saves_on_signal is False else None
+        saves = self._checkpoints
+        due = saves.seconds_until_own_save(context.t) if saves.saves_on_signal is False else None
         if due is None or may_reach_limit_within(context.forecast, due + context.lead):
             return False
         self.awaited_save_seconds = due
@@ -199,7 +199,7 @@ class DecisionMaker:
         if kind == "boundary" and due is not None and not may_reach_limit_within(context.forecast, due + lead):
             return None  # the trainer saves by itself before: that is the better time
         left, worth_share = max(0.0, step - (context.t - begun)), WORTH_SHARE
-        if self.saves_on_signal is False and due is not None:
+        if self._checkpoints.saves_on_signal is False and due is not None:
             left, worth_share = due, 1.0  # less than all until its own save is worth nothing
         risk = context.resource.outlook.time_to_limit
         if next_step_fits(context.forecast, left, lead, worth_share):

@@ -94,7 +94,7 @@ class ResourceMonitor:
 
     def set_signal_handling(self, handled: bool | None) -> None:
         """Whether the trainer's code gets a chance to save when it is interrupted; None: not known."""
-        self._decision_maker.saves_on_signal = handled
+        self._checkpoints.saves_on_signal = handled
 
     def invalidate_outlooks(self) -> None:
         """Something has happened that may change an outlook."""
@@ -308,9 +308,7 @@ class ResourceMonitor:
                 self._is_deferred = True
                 self._emit(notices.interrupt_deferred(t, self._ledger, resource, evidence))
             return False
-        reason = notices.interrupt_reason(
-            self._ledger, resource, decision, estimate, self._decision_maker.saves_on_signal
-        )
+        reason = notices.interrupt_reason(self._ledger, resource, decision, estimate, self._checkpoints.saves_on_signal)
         self._decision_maker.reset()
         self._is_deferred = False
         if self._policy.act:
