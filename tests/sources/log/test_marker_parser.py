@@ -13,8 +13,8 @@ from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSee
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.log.primary_counter import UNIT_PRIORITY, LocatedEvent
-from memwatch.sources.log.unit_mentions import find_unit_mentions
+from memwatch.sources.log.primary_counter import LocatedEvent
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, find_unit_mentions
 from support.presets import packaged_presets
 
 

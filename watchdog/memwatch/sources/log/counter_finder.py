@@ -8,7 +8,6 @@ from collections import OrderedDict
 from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.primary_counter import (
     OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
     UNNAMED_PRIORITY,
     UNNAMED_UNIT,
     LogCounter,
@@ -23,6 +22,7 @@ from memwatch.sources.log.recurring_line_counters import (
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
+    UNIT_PRIORITY,
     UnitMention,
     find_counted_nouns,
     find_process_label,
@@ -241,9 +241,6 @@ class CounterFinder:
         if outer is not None and counter.unit != outer.unit:
             counter.rename(outer.unit)
         index = int(number[0])
-        if counter.increments < 2:
-            counter.is_ruled_out |= counter.last is not None and index not in (counter.last, counter.last + 1)
-        counter.total = outer.total if outer is not None else counter.total
         at = counter.at_unless_repeated(index, at_of_bar(match))
         changed = counter.add_value(line, number.start(), index, None, at)
         if outer is not None:

@@ -24,14 +24,13 @@ from memwatch.sources.log.marker_rule_matcher import (
 from memwatch.sources.log.primary_counter import (
     MAX_TOTAL_CHANGES,
     OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
     with_event_fields,
 )
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
-from memwatch.sources.log.unit_mentions import unit_from_name
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
@@ -61,7 +60,6 @@ class MarkerFinder:
         self._gauges: dict[str, tuple[float, float | None]] = {}
         self._has_counted = self._recount = False  # generations were returned; the next ones are another counter's
         self._skip_next = False
-        self._last_bar = (b"", 0.0)  # the latest bar up to its count, and when it was read
 
     @property
     def counter_changes(self) -> int:
@@ -101,9 +99,6 @@ class MarkerFinder:
     def _parse_segment(self, raw: bytes, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
         if raw.isspace():
             return []
-        if self._is_redrawn_bar(raw, t):
-            self._observations.template_undecided = True
-            return []
         line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
         return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
 
@@ -114,16 +109,6 @@ class MarkerFinder:
             found += self._parse_part(line.part(0, end).message(), bar)
             line = line.part(end)  # a line may follow a bar without a line end
         return found + self._parse_part(message, None)
-
-    def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
-        """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""
-        if not raw.endswith(b"]"):
-            return False
-        count, bracket, _ = raw.partition(b" [")
-        if not bracket or b"| " not in count:
-            return False
-        before, self._last_bar = self._last_bar, (count, t)
-        return before == (count, t)
 
     def _parse_part(self, line: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
         if not line.text or line.text.isspace():

@@ -120,7 +120,7 @@ def _required_increments(number: Progression, restarts: set[int]) -> int:
         return NEVER
     if number.increments in restarts:
         return 2
-    return NEVER if number.repeats else MIN_LINES - 1
+    return MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
