@@ -55,7 +55,7 @@ class PresetState:
             priority = user_priority(preset.unit) if preset.user else UNNAMED_PRIORITY if fraction else None
             weight = _FRACTION_WEIGHT if fraction else PRESET_WEIGHT
             counter = self.counters[process] = LogCounter(preset.name, preset.unit, weight, 0, priority)
-            counter.is_fraction, counter.is_ruled_out = fraction, self.is_ruled_out
+            counter.is_ruled_out = self.is_ruled_out
         return self.counters[process]
 
     def rule_out(self) -> None:
@@ -177,8 +177,9 @@ def count_generation(
     last = _parse_number(groups.get("last"))  # `Epoch 4/4` of five, counted from 0: the last index
     if total is None and last is not None:
         total = last + 1
-    at = rule.at if bar is None or rule.at != "start" else counter.at_unless_repeated(index, at_of_bar(bar))
-    return counter.add_value(line, match.start(place), index, _positive_int(total), at)
+    drawn = bar is not None and rule.at == "start"
+    at = at_of_bar(bar) if bar is not None and drawn else rule.at
+    return counter.add_value(line, match.start(place), index, _positive_int(total), at, redrawn=drawn)
 
 
 def index_group(match: re.Match[str]) -> str:

@@ -36,13 +36,13 @@ class LocatedEvent(NamedTuple):
 class Progression:
     """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
 
-    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "step")
+    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "step", "values")
 
     def __init__(self) -> None:
         self.first: float | None = None
         self.last: float | None = None
         self.step = 0.0  # of its first increment
-        self.increments = self.decrements = 0
+        self.values = self.increments = self.decrements = 0
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.is_uneven = False  # its increments differ, without a restart before
 
@@ -60,7 +60,7 @@ class Progression:
         elif value < self.last:
             self.decrements += 1
             self.restarts += value <= self.first
-        self.last = value
+        self.last, self.values = value, self.values + 1
 
 
 class LogCounter(Progression):
@@ -78,7 +78,6 @@ class LogCounter(Progression):
         self.total: int | None = None
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
-        self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
         self.may_be_setting = False  # `epochs: 5`: until it moves it says nothing
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
@@ -90,11 +89,18 @@ class LogCounter(Progression):
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
 
-    def add_value(self, line: LineText, position: int, index: float, total: int | None, at: str) -> bool:
-        """Add a value; False when it only repeats the latest one."""
-        at = "progress" if self._repeats else at
-        if index == self.last and at == self._at:
+    def add_value(
+        self, line: LineText, position: int, index: float, total: int | None, at: str, *, redrawn: bool = False
+    ) -> bool:
+        """Add a value; False when it only repeats the latest one, as a bar does that is `redrawn` again and again.
+
+        What is printed again as the end of a unit stands within it: `at` is `progress` from then on.
+        """
+        if index == self.last and (redrawn or at == self._at or self._repeats):
+            if not redrawn and at == "end":
+                self._mark_repeated()
             return False
+        at = "progress" if self._repeats else at
         self.move(index)
         self.is_ruled_out |= self.needs_constant_step and self.is_uneven
         erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
@@ -119,10 +125,6 @@ class LogCounter(Progression):
             return None
         self.total = total or self.total
         return total
-
-    def at_unless_repeated(self, index: float, at: str) -> str:
-        """Return `at` for a new value; for a repeated one what it was before, as a bar is drawn again and again."""
-        return self._at if index == self.last else at
 
     @property
     def is_ready(self) -> bool:
@@ -197,12 +199,10 @@ class LogCounter(Progression):
         self.priority = priority or (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY), self.priority[1])
         self.pending_events = [with_event_fields(located, unit=unit) for located in self.pending_events]
 
-    def mark_repeated(self) -> bool:
-        """Note that a value was printed again, so not only at the end of a unit; False, because nothing changed."""
+    def _mark_repeated(self) -> None:
         if not self._repeats:
             self._repeats, self._at = True, "progress"
             self.pending_events = [with_event_fields(located, at="progress") for located in self.pending_events]
-        return False
 
 
 class PrimaryCounterSelector:
