@@ -518,7 +518,7 @@ def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
         finder.find_markers(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
         finder.find_markers(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
     assert len(finder._counter_finder._counters) <= 128
-    assert len(finder._counter_finder._recurring._templates) <= 256
+    assert len(finder._counter_finder._recurring._numbers) <= 256
     assert all(len(stream.pending_events) <= 4096 for stream in finder._counter_finder.counters)
 
 
