@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from memwatch.sources.log.primary_counter import (
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
+    Progression,
     with_event_fields,
 )
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
@@ -54,7 +56,7 @@ class MarkerFinder:
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, LocatedEvent] = {}
-        self._growths: dict[str, int] = {}  # of the totals of each unit: how often one was greater than the one before
+        self._total_changes: defaultdict[str, Progression] = defaultdict(Progression)  # of each unit
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
@@ -179,7 +181,6 @@ class MarkerFinder:
         observed, no_counters = self._observations, self._counter_finder.no_counters
         no_counters.clear()
         message, whole = line, line.line
-        observed.template_undecided |= self._rules.depends_on_digits(whole.lower)
         for matcher in self._rules.matchers(whole.lower):
             line = message if matcher.reads_message else whole
             try:
@@ -209,7 +210,8 @@ class MarkerFinder:
             marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
             if isinstance(event, TotalSeen):
                 unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
-                if self._is_counted(unit, event.total):
+                self._total_changes[unit].move(event.total)
+                if self._total_changes[unit].increments >= MAX_TOTAL_CHANGES:  # `total_steps:300` is counted
                     self._totals.pop(unit, None)
                     continue
                 self._totals[unit] = marker
@@ -222,13 +224,6 @@ class MarkerFinder:
             else:
                 state.held_events.append(marker)
         return changed, others
-
-    def _is_counted(self, unit: str, total: int) -> bool:
-        """Whether what looks like a total grows from line to line, as `total_steps:300` does."""
-        before = self._totals.get(unit)
-        grows = before is not None and total > getattr(before.event, "total", total)
-        self._growths[unit] = self._growths.get(unit, 0) + grows
-        return self._growths[unit] >= MAX_TOTAL_CHANGES
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason

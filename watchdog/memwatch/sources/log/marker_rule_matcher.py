@@ -132,12 +132,12 @@ class RuleIndex:
                 if not rule.contains:
                     self._always.append(matcher)
                 for word in rule.contains:
-                    self._by_word.setdefault(word, []).append(matcher)
-        self._numbered = [(mask_digits(word), word) for word in self._by_word if mask_digits(word) != word]
+                    self._by_word.setdefault(mask_digits(word), []).append(matcher)
 
     def matchers(self, lower: str) -> Iterable[RuleMatcher]:
-        """Return the rules that may match a line with this lower-case text, each once."""
-        words = [word for word in self._by_word if word in lower]
+        """Return the rules that may match a line with this lower-case text or with other digits, each once."""
+        masked = mask_digits(lower)
+        words = [word for word in self._by_word if word in masked]
         if not words:
             return self._always
         found = {id(matcher): matcher for matcher in self._always}  # by id: comparing rules is slow
@@ -153,13 +153,6 @@ class RuleIndex:
                 matchers.remove(matcher)
         if matcher.rule.kind == "generation":
             matcher.state.rule_out()
-
-    def depends_on_digits(self, lower: str) -> bool:
-        """Whether other rules may match when the text has other digits, as with `.h4` and `.h5`."""
-        if not self._numbered:
-            return False
-        masked = mask_digits(lower)
-        return any(masked_word in masked and word not in lower for masked_word, word in self._numbered)
 
 
 def count_generation(
