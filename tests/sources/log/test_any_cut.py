@@ -58,7 +58,7 @@ def test_a_log_says_the_same_in_whatever_pieces_it_arrives(name: str, tmp_path: 
         assert followed(raw, cuts, tmp_path / f"{pieces}.log") == at_once, cuts
     found = scan_log(tmp_path / "whole.log", packaged_presets())
     assert (found.unit, found.total) == (at_once["unit"], at_once["total"])
-    levels = {gauge.event.name: gauge.event for gauge in found.gauges if isinstance(gauge.event, GaugeSeen)}
+    levels = {gauge.event.name: gauge.event for gauge in found.events["gauges"] if isinstance(gauge.event, GaugeSeen)}
     assert {name: (level.value, level.capacity) for name, level in levels.items()} == at_once["gauges"]
 
 

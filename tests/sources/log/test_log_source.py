@@ -263,7 +263,7 @@ def test_a_summary_shows_the_first_and_the_last(log: Path) -> None:
 def test_a_log_without_markers_is_said_to_have_none(log: Path) -> None:
     log.write_bytes(b"hello\n")
     found = scan_log(log, packaged_presets())
-    assert (found.preset, found.unit, found.total, found.markers) == (None, None, None, ())
+    assert (found.preset, found.unit, found.total, found.markers) == (None, None, None, [])
     assert "no markers found" in format_scan(found)
 
 

@@ -13,8 +13,8 @@ from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSee
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.log.primary_counter import UNIT_PRIORITY, LocatedEvent
-from memwatch.sources.log.unit_mentions import find_unit_mentions
+from memwatch.sources.log.primary_counter import LocatedEvent
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, find_unit_mentions
 from support.presets import packaged_presets
 
 
@@ -518,7 +518,7 @@ def test_a_finder_holds_a_bounded_part_of_what_it_saw() -> None:
         finder.find_markers(f"word{'abcdefghij'[i % 10] * (i % 97)} thing {i} {i * i}", i, i, 0.0)
         finder.find_markers(f"gauge{i} Buffer: {i} epoch {i * 7 % 11} {i}", i, i, 0.0)
     assert len(finder._counter_finder._counters) <= 128
-    assert len(finder._counter_finder._recurring._templates) <= 256
+    assert len(finder._counter_finder._recurring._numbers) <= 256
     assert all(len(stream.pending_events) <= 4096 for stream in finder._counter_finder.counters)
 
 

@@ -8,21 +8,21 @@ from collections import OrderedDict
 from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.primary_counter import (
     OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
     UNNAMED_PRIORITY,
     UNNAMED_UNIT,
     LogCounter,
 )
 from memwatch.sources.log.recurring_line_counters import (
+    MEASURED_NOUNS,
     MIN_LINES,
     RecurringLines,
-    is_measure,
     line_shape_any_number,
     mask_non_counters,
 )
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
+    UNIT_PRIORITY,
     UnitMention,
     find_counted_nouns,
     find_process_label,
@@ -215,16 +215,12 @@ class CounterFinder:
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
             counter = self._counter(key, "words", unit, 2, line, position, required=required)
             counter.may_be_setting = required == _SETTING_INCREMENTS
-        elif is_measure(unit):
+        elif unit in MEASURED_NOUNS:
             return False
         else:
             counter = self._counter(key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY)
             counter.needs_constant_step = True
-        if at:
-            shown_at = counter.at_unless_repeated(mention.number, at)
-        elif mention.number == counter.last and shown_at == "end":  # printed repeatedly during one unit
-            return counter.mark_repeated()
-        return counter.add_value(line, mention.position, mention.number, mention.total, shown_at)
+        return counter.add_value(line, mention.position, mention.number, mention.total, shown_at, redrawn=bool(at))
 
     # --- progress bars ---
 
@@ -241,14 +237,9 @@ class CounterFinder:
         if outer is not None and counter.unit != outer.unit:
             counter.rename(outer.unit)
         index = int(number[0])
-        if counter.increments < 2:
-            counter.is_ruled_out |= counter.last is not None and index not in (counter.last, counter.last + 1)
-        counter.total = outer.total if outer is not None else counter.total
-        at = counter.at_unless_repeated(index, at_of_bar(match))
-        changed = counter.add_value(line, number.start(), index, None, at)
         if outer is not None:
             outer.required_increments = 2  # wait which of the two is the counter
-        return changed
+        return counter.add_value(line, number.start(), index, None, at_of_bar(match), redrawn=True)
 
     def _outer_bar(self) -> LogCounter | None:
         """The latest bar whose name says that it is an outer loop."""
@@ -262,12 +253,11 @@ class CounterFinder:
         done, total = int(match["done"]), int(match["total"])
         positions = match.start("done"), match.start("total")
         key = f"bar {_DIGITS.sub('#', _FIGURES.sub('', description)).strip()} {total}"
-        if unit is not None:
-            counter = self._counter(key, "bar", unit, 1, line, *positions, required=1)
-        else:
-            counter = self._counter(
-                key, "bar", UNNAMED_UNIT, 1, line, *positions, required=3, priority=UNNAMED_PRIORITY
-            )
+        required, priority = (3, UNNAMED_PRIORITY) if unit is None else (1, None)
+        counter = self._counter(
+            key, "bar", unit or UNNAMED_UNIT, 1, line, *positions, required=required, priority=priority
+        )
+        if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
             counter.is_ruled_out |= _PREPARATION.search(description) is not None
             counter.has_ended |= done >= total
@@ -320,8 +310,6 @@ class CounterFinder:
             return False
         unit, position, index, total = found
         counter = self._counter(f"table {unit}", "table", unit, 4, line, position, required=0 if table.is_wide else 1)
-        if index == counter.last:
-            return counter.mark_repeated()
         return counter.add_value(line, position, index, total, "end")
 
     # --- recurring lines ---
@@ -342,9 +330,6 @@ class CounterFinder:
                 priority=UNNAMED_PRIORITY + (number.total is not None),
             )
             counter.required_increments = number.required_increments
-            if number.value == counter.last:
-                changed |= counter.mark_repeated()
-                continue
             result = _AT_RESULT.search(line.text, number.position, number.position + _RESULT_CHARS)
             at = "end" if result else "start"
             changed |= counter.add_value(line, number.position, number.value, number.total, at)

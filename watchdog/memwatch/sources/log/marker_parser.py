@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -24,14 +25,14 @@ from memwatch.sources.log.marker_rule_matcher import (
 from memwatch.sources.log.primary_counter import (
     MAX_TOTAL_CHANGES,
     OTHER_UNIT_PRIORITY,
-    UNIT_PRIORITY,
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
+    Progression,
     with_event_fields,
 )
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
-from memwatch.sources.log.unit_mentions import unit_from_name
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
@@ -55,13 +56,12 @@ class MarkerFinder:
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
         self._totals: dict[str, LocatedEvent] = {}
-        self._growths: dict[str, int] = {}  # of the totals of each unit: how often one was greater than the one before
+        self._total_changes: defaultdict[str, Progression] = defaultdict(Progression)  # of each unit
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
         self._has_counted = self._recount = False  # generations were returned; the next ones are another counter's
         self._skip_next = False
-        self._last_bar = (b"", 0.0)  # the latest bar up to its count, and when it was read
 
     @property
     def counter_changes(self) -> int:
@@ -101,9 +101,6 @@ class MarkerFinder:
     def _parse_segment(self, raw: bytes, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
         if raw.isspace():
             return []
-        if self._is_redrawn_bar(raw, t):
-            self._observations.template_undecided = True
-            return []
         line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
         return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
 
@@ -114,16 +111,6 @@ class MarkerFinder:
             found += self._parse_part(line.part(0, end).message(), bar)
             line = line.part(end)  # a line may follow a bar without a line end
         return found + self._parse_part(message, None)
-
-    def _is_redrawn_bar(self, raw: bytes, t: float) -> bool:
-        """The same bar at the same count, read at the same time: some are redrawn 100 times a second."""
-        if not raw.endswith(b"]"):
-            return False
-        count, bracket, _ = raw.partition(b" [")
-        if not bracket or b"| " not in count:
-            return False
-        before, self._last_bar = self._last_bar, (count, t)
-        return before == (count, t)
 
     def _parse_part(self, line: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
         if not line.text or line.text.isspace():
@@ -194,7 +181,6 @@ class MarkerFinder:
         observed, no_counters = self._observations, self._counter_finder.no_counters
         no_counters.clear()
         message, whole = line, line.line
-        observed.template_undecided |= self._rules.depends_on_digits(whole.lower)
         for matcher in self._rules.matchers(whole.lower):
             line = message if matcher.reads_message else whole
             try:
@@ -224,7 +210,8 @@ class MarkerFinder:
             marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
             if isinstance(event, TotalSeen):
                 unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
-                if self._is_counted(unit, event.total):
+                self._total_changes[unit].move(event.total)
+                if self._total_changes[unit].increments >= MAX_TOTAL_CHANGES:  # `total_steps:300` is counted
                     self._totals.pop(unit, None)
                     continue
                 self._totals[unit] = marker
@@ -237,13 +224,6 @@ class MarkerFinder:
             else:
                 state.held_events.append(marker)
         return changed, others
-
-    def _is_counted(self, unit: str, total: int) -> bool:
-        """Whether what looks like a total grows from line to line, as `total_steps:300` does."""
-        before = self._totals.get(unit)
-        grows = before is not None and total > getattr(before.event, "total", total)
-        self._growths[unit] = self._growths.get(unit, 0) + grows
-        return self._growths[unit] >= MAX_TOTAL_CHANGES
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason

@@ -38,7 +38,7 @@ _PRESET_KEYS = frozenset({"name", "program", "unit", "rules"})
 
 @dataclass(frozen=True, slots=True)
 class MarkerRule:
-    """A rule for one kind of line; `contains`: lower-case words of which the line must have one."""
+    """A rule for one kind of line; `contains`: lower-case words of which the line must have one, with any digits."""
 
     kind: str
     pattern: re.Pattern[str]

@@ -55,7 +55,7 @@ class PresetState:
             priority = user_priority(preset.unit) if preset.user else UNNAMED_PRIORITY if fraction else None
             weight = _FRACTION_WEIGHT if fraction else PRESET_WEIGHT
             counter = self.counters[process] = LogCounter(preset.name, preset.unit, weight, 0, priority)
-            counter.is_fraction, counter.is_ruled_out = fraction, self.is_ruled_out
+            counter.is_ruled_out = self.is_ruled_out
         return self.counters[process]
 
     def rule_out(self) -> None:
@@ -132,12 +132,12 @@ class RuleIndex:
                 if not rule.contains:
                     self._always.append(matcher)
                 for word in rule.contains:
-                    self._by_word.setdefault(word, []).append(matcher)
-        self._numbered = [(mask_digits(word), word) for word in self._by_word if mask_digits(word) != word]
+                    self._by_word.setdefault(mask_digits(word), []).append(matcher)
 
     def matchers(self, lower: str) -> Iterable[RuleMatcher]:
-        """Return the rules that may match a line with this lower-case text, each once."""
-        words = [word for word in self._by_word if word in lower]
+        """Return the rules that may match a line with this lower-case text or with other digits, each once."""
+        masked = mask_digits(lower)
+        words = [word for word in self._by_word if word in masked]
         if not words:
             return self._always
         found = {id(matcher): matcher for matcher in self._always}  # by id: comparing rules is slow
@@ -153,13 +153,6 @@ class RuleIndex:
                 matchers.remove(matcher)
         if matcher.rule.kind == "generation":
             matcher.state.rule_out()
-
-    def depends_on_digits(self, lower: str) -> bool:
-        """Whether other rules may match when the text has other digits, as with `.h4` and `.h5`."""
-        if not self._numbered:
-            return False
-        masked = mask_digits(lower)
-        return any(masked_word in masked and word not in lower for masked_word, word in self._numbered)
 
 
 def count_generation(
@@ -177,8 +170,9 @@ def count_generation(
     last = _parse_number(groups.get("last"))  # `Epoch 4/4` of five, counted from 0: the last index
     if total is None and last is not None:
         total = last + 1
-    at = rule.at if bar is None or rule.at != "start" else counter.at_unless_repeated(index, at_of_bar(bar))
-    return counter.add_value(line, match.start(place), index, _positive_int(total), at)
+    drawn = bar is not None and rule.at == "start"
+    at = at_of_bar(bar) if bar is not None and drawn else rule.at
+    return counter.add_value(line, match.start(place), index, _positive_int(total), at, redrawn=drawn)
 
 
 def index_group(match: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from memwatch.core.events import Event, GenerationSeen
 from memwatch.sources.log.line_text import LineText
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY
 
 MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, the older half is dropped
 # Increments after which a counter can be primary although a greater unit was named: of a named and an unnamed unit.
@@ -18,20 +19,7 @@ STANDING_MOVES = 8
 MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
-# The outer loop has the higher priority: an epoch within a generation is the inner loop.
-UNIT_PRIORITY = {
-    "generation": 60,
-    "trial": 55,
-    "epoch": 50,
-    "iteration": 40,
-    "round": 40,
-    "update": 35,
-    "episode": 30,
-    "timestep": 20,
-    "step": 20,
-    "batch": 10,
-}
-OTHER_UNIT_PRIORITY = 5
+OTHER_UNIT_PRIORITY = 5  # of a noun that is none of the known units
 UNNAMED_PRIORITY = 1
 UNNAMED_UNIT = "step"  # of a number without any word
 _USER_PRIORITY = 1000  # added to the priority of a counter from a user's preset
@@ -48,13 +36,13 @@ class LocatedEvent(NamedTuple):
 class Progression:
     """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
 
-    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "repeats", "restarts", "step")
+    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "step", "values")
 
     def __init__(self) -> None:
         self.first: float | None = None
         self.last: float | None = None
         self.step = 0.0  # of its first increment
-        self.increments = self.decrements = self.repeats = 0
+        self.values = self.increments = self.decrements = 0
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.is_uneven = False  # its increments differ, without a restart before
 
@@ -72,9 +60,7 @@ class Progression:
         elif value < self.last:
             self.decrements += 1
             self.restarts += value <= self.first
-        else:
-            self.repeats += 1
-        self.last = value
+        self.last, self.values = value, self.values + 1
 
 
 class LogCounter(Progression):
@@ -92,11 +78,10 @@ class LogCounter(Progression):
         self.total: int | None = None
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
-        self.is_fraction = False  # whole units of a fraction, the clock where nothing finer counts
         self.may_be_setting = False  # `epochs: 5`: until it moves it says nothing
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
-        self._total_changes = 0  # increases of the total that it is printed with
+        self._total_changes = 0  # totals that it has passed
         self.has_ended = False  # its bar is full: what comes after it is something else
         self._at = ""
         self._repeats = False
@@ -104,11 +89,18 @@ class LogCounter(Progression):
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
 
-    def add_value(self, line: LineText, position: int, index: float, total: int | None, at: str) -> bool:
-        """Add a value; False when it only repeats the latest one."""
-        at = "progress" if self._repeats else at
-        if index == self.last and at == self._at:
+    def add_value(
+        self, line: LineText, position: int, index: float, total: int | None, at: str, *, redrawn: bool = False
+    ) -> bool:
+        """Add a value; False when it only repeats the latest one, as a bar does that is `redrawn` again and again.
+
+        What is printed again as the end of a unit stands within it: `at` is `progress` from then on.
+        """
+        if index == self.last and (redrawn or at == self._at or self._repeats):
+            if not redrawn and at == "end":
+                self._mark_repeated()
             return False
+        at = "progress" if self._repeats else at
         self.move(index)
         self.is_ruled_out |= self.needs_constant_step and self.is_uneven
         erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
@@ -126,18 +118,13 @@ class LogCounter(Progression):
         return True
 
     def _checked_total(self, index: float, total: int | None) -> int | None:
-        """Return `total` unless it grows with the index, or the index has passed it: then it was none."""
-        if total is not None and self.total is not None and total > self.total and self.increments:
-            self._total_changes += 1
+        """Return `total` unless the index has passed it, or some that it was printed with: then it was none."""
+        self._total_changes += self.total is not None and index > self.total
         if self._total_changes >= MAX_TOTAL_CHANGES or (total or self.total or index) < index:
             self._total_changes, self.total = MAX_TOTAL_CHANGES, None
             return None
         self.total = total or self.total
         return total
-
-    def at_unless_repeated(self, index: float, at: str) -> str:
-        """Return `at` for a new value; for a repeated one what it was before, as a bar is drawn again and again."""
-        return self._at if index == self.last else at
 
     @property
     def is_ready(self) -> bool:
@@ -185,7 +172,7 @@ class LogCounter(Progression):
         moves = primary.increments + primary.decrements
         if self._standing[0] != moves:
             self._standing = (moves, self.increments)
-        if self.is_fraction or self.last is None or primary.last is None:
+        if self.last is None or primary.last is None:
             return False
         if primary.has_ended:
             longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
@@ -212,12 +199,10 @@ class LogCounter(Progression):
         self.priority = priority or (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY), self.priority[1])
         self.pending_events = [with_event_fields(located, unit=unit) for located in self.pending_events]
 
-    def mark_repeated(self) -> bool:
-        """Note that a value was printed again, so not only at the end of a unit; False, because nothing changed."""
+    def _mark_repeated(self) -> None:
         if not self._repeats:
             self._repeats, self._at = True, "progress"
             self.pending_events = [with_event_fields(located, at="progress") for located in self.pending_events]
-        return False
 
 
 class PrimaryCounterSelector:
@@ -290,8 +275,6 @@ def _outermost(counter: LogCounter | None, ready: list[LogCounter]) -> LogCounte
 
 def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
     """Whether a greater unit was named, and `counter` has too few increments to outrank it."""
-    if counter.is_fraction:
-        return False
     required = INCREMENTS_TO_OUTRANK_UNNAMED if counter.priority[0] < OTHER_UNIT_PRIORITY else INCREMENTS_TO_OUTRANK
     return counter.increments < required and any(
         c.pending_events

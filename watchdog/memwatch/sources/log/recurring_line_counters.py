@@ -10,7 +10,7 @@ from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
-_MAX_TEMPLATES = 256
+_MAX_SHAPES = 256
 _TEXT_CHARS = 200  # of a line, its beginning, that are analysed
 _MAX_LINES_UNMOVED = 256  # lines after which a number that never increased is part of the text
 _MAX_INTEGERS = 12  # of a line that are followed
@@ -31,7 +31,7 @@ _NO_COUNTER = re.compile(
 )
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
-_MEASURED_NOUNS = frozenset(
+MEASURED_NOUNS = frozenset(
     "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
 # did chunk 3 | E3 | [3]
@@ -52,75 +52,50 @@ class CandidateNumber(NamedTuple):
 
 
 class RecurringLines:
-    """The recurring lines of a log by their shape, with how their integers have changed."""
+    """The recurring lines of a log by their shape, with how each of their integers has changed."""
 
     def __init__(self) -> None:
-        self._templates: OrderedDict[str, _Template] = OrderedDict()
+        self._numbers: OrderedDict[str, list[Progression]] = OrderedDict()
 
     def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
         """Add a line; return its shape, and those of its integers that may be counters by now."""
         text = text[:_TEXT_CHARS]
         shape = line_shape(text)
-        template = self._templates.get(shape)
-        if template is not None:
-            self._templates.move_to_end(shape)
-        if "#" not in shape or (template is not None and template.can_never_count):
+        if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
             return shape, []
         plain = mask_non_counters(text)
         found = [match for match in _INTEGER.finditer(plain) if not _MEASURE.match(plain, match.end())][:_MAX_INTEGERS]
-        if template is None:
-            template = self._templates[shape] = _Template(len(found))
-            if len(self._templates) > _MAX_TEMPLATES:
-                self._templates.popitem(last=False)
-        template.add_line([int(match[0]) for match in found])
-        numbers = (_candidate(plain, i, found[i], required) for i, required in template.candidates())
-        return shape, [number for number in numbers if number is not None]
+        numbers = self._numbers.setdefault(shape, [Progression() for _ in found])
+        self._numbers.move_to_end(shape)
+        if len(self._numbers) > _MAX_SHAPES:
+            self._numbers.popitem(last=False)
+        if len(numbers) != len(found):
+            numbers.clear()
+        for number, match in zip(numbers, found, strict=False):
+            number.move(int(match[0]))
+        restarts = {number.restarts for number in numbers if number.restarts}
+        candidates = (
+            _candidate(plain, i, found[i], _required_increments(number, restarts))
+            for i, number in enumerate(numbers)
+            if not _is_ruled_out(number)
+        )
+        return shape, [candidate for candidate in candidates if candidate is not None]
 
     def is_undecided(self, shape: str) -> bool:
-        """Another line of this shape may reveal a counter."""
-        template = self._templates.get(shape)
-        return template is not None and not template.can_never_count
+        """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""
+        return any(not _is_ruled_out(number) and number.restarts <= 2 for number in self._numbers.get(shape, ()))
 
 
-class _Template:
-    """A recurring line, with how each of its integers has changed so far."""
-
-    __slots__ = ("_lines", "_numbers")
-
-    def __init__(self, count: int) -> None:
-        self._lines = 0
-        self._numbers = [Progression() for _ in range(count)]
-
-    @property
-    def can_never_count(self) -> bool:
-        """None of its integers will become a counter; one that restarts only confirms an outer counter."""
-        return all(self._is_ruled_out(number) or number.restarts > 2 for number in self._numbers)
-
-    def add_line(self, values: list[int]) -> None:
-        self._lines += 1
-        if len(values) != len(self._numbers):
-            self._numbers = []
-        for number, value in zip(self._numbers, values, strict=False):
-            number.move(value)
-
-    def candidates(self) -> list[tuple[int, int]]:
-        """Return (index, required increments) of the integers that may be counters."""
-        restarts = {number.restarts for number in self._numbers if number.restarts}
-        possible = ((i, number) for i, number in enumerate(self._numbers) if not self._is_ruled_out(number))
-        return [(i, _required_increments(number, restarts)) for i, number in possible]
-
-    def _is_ruled_out(self, number: Progression) -> bool:
-        unmoved = self._lines >= _MAX_LINES_UNMOVED and not number.increments
-        return unmoved or number.is_uneven or number.erratic_decrements > 0
+def _is_ruled_out(number: Progression) -> bool:
+    unmoved = number.values >= _MAX_LINES_UNMOVED and not number.increments
+    return unmoved or number.is_uneven or number.erratic_decrements > 0
 
 
 def _required_increments(number: Progression, restarts: set[int]) -> int:
     """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
     if number.restarts:
         return NEVER
-    if number.increments in restarts:
-        return 2
-    return NEVER if number.repeats else MIN_LINES - 1
+    return 2 if number.increments in restarts else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
@@ -138,15 +113,10 @@ def line_shape_any_number(text: str) -> str:
     return line_shape(_NO_COUNTER.sub("#", text))
 
 
-def is_measure(noun: str) -> bool:
-    """A number after this word is measured, not counted."""
-    return noun in _MEASURED_NOUNS
-
-
 def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
-    if is_measure(noun):
+    if noun in MEASURED_NOUNS:
         return None
     of = _OF_TOTAL.match(plain, match.end())
     total = int(of[1]) if of and int(of[1]) >= int(match[0]) else None

@@ -57,7 +57,6 @@ class TableReader:
         self._columns: list[_Columns] = []
         self._width = 0  # cells of its rows; 0 before the first one
         self._other_lines_left = 0
-        self._last: int | None = None
         self._rows: OrderedDict[int, int] = OrderedDict()  # index -> hash of its latest row
         self.header_count = 0  # headers that differ from the one before
         self.template_undecided = False  # the latest line was a header, or no row because of its number alone
@@ -98,7 +97,7 @@ class TableReader:
         if columns != self._columns:
             self._columns, self._width = columns, 0
             self.header_count += 1
-        self._other_lines_left, self._last = _OTHER_LINES, None
+        self._other_lines_left = _OTHER_LINES
 
     def _row(self, text: str, columns: _Columns) -> tuple[str, int, int, int | None] | None:
         cells = list(_CELLS[columns.cells].finditer(text))
@@ -110,11 +109,7 @@ class TableReader:
             return None
         if columns.cells in ("gaps", "borders") and len(cells) != columns.width:
             return None
-        index = int(whole[1])
-        if self._last is not None and index < self._last:
-            self.template_undecided = True
-            return None  # not a row: rows count up until the header is repeated
-        self._width, self._last = self._width or len(cells), index
+        self._width, index = self._width or len(cells), int(whole[1])
         if self._rows.get(index) == hash(text):
             self.template_undecided = True
             return None  # the whole table is drawn again

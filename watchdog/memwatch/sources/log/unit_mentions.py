@@ -7,42 +7,37 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-# Unit -> words for it. The patterns also find plurals and words with a prefix (`global_step`, `Episodes = 3`).
-_VOCABULARY = {
-    "generation": "generation gen ngen generación generacion génération generazione geração поколение 世代 代",
-    "trial": "trial",
-    "epoch": "epoch ep epoche époque época epoca эпоха эпох эпоху エポック 轮",
-    "iteration": "iteration iter iterat iterate itr iteración iteracion itération iterazione итерация 迭代",
-    "round": "round runde",
-    "update": "update",
-    "episode": "episode",
-    "timestep": "timestep",
-    "step": "step schritt шаг 步",
-    "batch": "batch",
+
+class _Unit(NamedTuple):
+    """What a run may be counted in: the outer loop has the higher priority."""
+
+    priority: int
+    words: str  # in text, also as plurals and with a prefix: `global_step`, `Episodes = 3`
+    names: str = ""  # of columns, cells and bars, beside these words and their plurals
+
+
+_UNITS_OF_RUNS = {
+    "generation": _Unit(
+        60, "generation gen ngen generación generacion génération generazione geração поколение 世代 代", "n_gen"
+    ),
+    "trial": _Unit(55, "trial"),
+    "epoch": _Unit(50, "epoch ep epoche époque época epoca эпоха эпох эпоху エポック 轮", "epoch_num"),
+    "iteration": _Unit(
+        40,
+        "iteration iter iterat iterate itr iteración iteracion itération iterazione итерация 迭代",
+        "n_iter niter training_iteration num_iterations",
+    ),
+    "round": _Unit(40, "round runde"),
+    "update": _Unit(35, "update", "num_updates nupdates"),
+    "episode": _Unit(30, "episode"),
+    "timestep": _Unit(20, "timestep", "total_timesteps num_timesteps"),
+    "step": _Unit(20, "step schritt шаг 步", "global_step total_steps"),
+    "batch": _Unit(10, "batch"),
 }
-_UNITS = {word: unit for unit, words in _VOCABULARY.items() for word in words.split()}
-# Names of columns, cells and bars, which have more forms than words in a sentence.
-_NAMES = {
-    **_UNITS,
-    **{word + "s": unit for word, unit in _UNITS.items()},
-    "n_gen": "generation",
-    "n_iter": "iteration",
-    "niter": "iteration",
-    "epoch_num": "epoch",
-    "training_iteration": "iteration",
-    "num_iterations": "iteration",
-    "total_timesteps": "timestep",
-    "num_timesteps": "timestep",
-    "global_step": "step",
-    "total_steps": "step",
-    "num_updates": "update",
-    "nupdates": "update",
-}
-_STEMS = ("epoch", "step", "gen", "iter", "itr", "round", "rund", "trial", "episode", "update", "batch")
-_SHORT = re.compile(r"\bep\b")  # too short to be searched as part of a word
-_FOREIGN = re.compile(
-    "é?poqu|época|эпох|шаг|エポック|世代|итерац|поколен|[代轮步迭]|itération|géné|geraç|generac|epoca|schritt"
-)
+UNIT_PRIORITY = {name: unit.priority for name, unit in _UNITS_OF_RUNS.items()}
+_UNITS = {word: name for name, unit in _UNITS_OF_RUNS.items() for word in unit.words.split()}
+_NAMES = {name: key for key, unit in _UNITS_OF_RUNS.items() for name in unit.names.split()}
+_NAMES |= _UNITS | {word + "s": unit for word, unit in _UNITS.items()}
 
 _INDEX = r"(?P<index>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
 _TOTAL = r"(?P<total>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
@@ -108,10 +103,7 @@ def find_process_label(text: str) -> str:
 
 def may_name_unit(lower: str) -> bool:
     """Whether a line, given in lower case, may name a unit; much cheaper than the pattern."""
-    for stem in _STEMS:  # any() of a generator takes three times as long, and each line gets here
-        if stem in lower:
-            return True
-    return _SHORT.search(lower) is not None or (not lower.isascii() and _FOREIGN.search(lower) is not None)
+    return any(word in lower for word in _UNITS)
 
 
 def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:

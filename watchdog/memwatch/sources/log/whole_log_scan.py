@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,15 @@ from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from memwatch.sources.log.primary_counter import LocatedEvent
 
+# Each kind of event by its name in the JSON, with its title for people and the fields that are shown.
+_KINDS: dict[str, tuple[type[Event], str, tuple[str, ...]]] = {
+    "markers": (GenerationSeen, "markers", ("index", "total", "at")),
+    "phases": (PhaseSeen, "phases", ("phase", "at")),
+    "gauges": (GaugeSeen, "gauges", ("name", "value", "capacity")),
+    "checkpoints": (CheckpointSeen, "checkpoints", ("state", "evidence")),
+    "failures": (OutOfMemorySeen, "failed allocations", ("kind", "line")),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LogScan:
@@ -23,47 +33,34 @@ class LogScan:
     preset: str | None
     unit: str | None
     total: int | None
-    markers: tuple[LocatedEvent, ...]  # GenerationSeen, one for each index in a row
-    phases: tuple[LocatedEvent, ...]
-    gauges: tuple[LocatedEvent, ...]
-    checkpoints: tuple[LocatedEvent, ...]
-    failures: tuple[LocatedEvent, ...]
-    disabled_rules: tuple[tuple[str, str], ...]  # rules of the user's own that take too long, and how long
+    events: dict[str, list[LocatedEvent]]  # by kind; of the markers one for each index in a row
+    disabled_rules: dict[str, str]  # rules of the user's own that take too long -> how long
+
+    @property
+    def markers(self) -> list[LocatedEvent]:
+        return self.events["markers"]
 
 
 def scan_log(path: Path | str, presets: Sequence[Preset] = ()) -> LogScan:
     """Read a whole log; SourceError when it cannot be read."""
     finder = MarkerFinder(presets)
     tail = LogTail(path, finder.skippable_lines)
-    markers: list[LocatedEvent] = []
-    others: list[LocatedEvent] = []
+    hits: list[LocatedEvent] = []
     changes = 0
     try:
         for piece in _all_segments(tail):
-            hits = finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
+            found = finder.find_markers(piece.data, piece.byte, piece.line, 0.0)
             if finder.counter_changes != changes:  # what was counted before was not the clock
                 changes = finder.counter_changes
-                markers.clear()
-            for hit in hits:
-                (markers if isinstance(hit.event, GenerationSeen) else others).append(hit)
+                hits = [hit for hit in hits if not isinstance(hit.event, GenerationSeen)]
+            hits += found
     finally:
         tail.close()
-
-    def of(*kinds: type[Event]) -> tuple[LocatedEvent, ...]:
-        return tuple(hit for hit in others if isinstance(hit.event, kinds))
-
-    return LogScan(
-        str(path),
-        finder.preset,
-        finder.unit,
-        finder.total,
-        tuple(_without_repeats(markers)),
-        of(PhaseSeen),
-        of(GaugeSeen),
-        of(CheckpointSeen),
-        of(OutOfMemorySeen),
-        tuple(finder.disabled_rules.items()),
-    )
+    events = {name: [hit for hit in hits if isinstance(hit.event, kind)] for name, (kind, *_) in _KINDS.items()}
+    events["markers"] = [
+        next(same) for _, same in groupby(events["markers"], lambda hit: getattr(hit.event, "index", None))
+    ]
+    return LogScan(str(path), finder.preset, finder.unit, finder.total, events, dict(finder.disabled_rules))
 
 
 def scan_json(found: LogScan) -> dict[str, Any]:
@@ -72,28 +69,18 @@ def scan_json(found: LogScan) -> dict[str, Any]:
         "preset": found.preset,
         "unit": found.unit,
         "total": found.total,
-        "markers": [_row(hit, "index", "total", "at") for hit in found.markers],
-        "phases": [_row(hit, "phase", "at") for hit in found.phases],
-        "gauges": [_row(hit, "name", "value", "capacity") for hit in found.gauges],
-        "checkpoints": [_row(hit, "state", "evidence") for hit in found.checkpoints],
-        "failures": [_row(hit, "kind") | {"text": getattr(hit.event, "line", "")} for hit in found.failures],
-        "set_aside": [{"rule": place, "reason": reason} for place, reason in found.disabled_rules],
+        **{name: [_row(hit, fields) for hit in found.events[name]] for name, (_, _, fields) in _KINDS.items()},
+        "set_aside": [{"rule": place, "reason": reason} for place, reason in found.disabled_rules.items()],
     }
 
 
 def format_scan(found: LogScan, rows: int = 5) -> str:
     """A summary for people: first and last markers, phases, gauges, checkpoints."""
     lines = [_headline(found)]
-    for title, hits in (
-        ("markers", found.markers),
-        ("phases", found.phases),
-        ("gauges", found.gauges),
-        ("checkpoints", found.checkpoints),
-        ("failed allocations", found.failures),
-    ):
-        if hits:
+    for name, (_, title, _) in _KINDS.items():
+        if hits := found.events[name]:
             lines += ["", f"{title} ({len(hits)})", *_table(hits, rows)]
-    lines += [f"rule {printable(place)} was set aside: {reason}" for place, reason in found.disabled_rules]
+    lines += [f"rule {printable(place)} was set aside: {reason}" for place, reason in found.disabled_rules.items()]
     return "\n".join(lines)
 
 
@@ -107,17 +94,9 @@ def _all_segments(tail: LogTail) -> Iterable[LogSegment]:
     yield from tail.flush()
 
 
-def _without_repeats(hits: Sequence[LocatedEvent]) -> Iterable[LocatedEvent]:
-    last: float | None = None
-    for hit in hits:
-        index = hit.event.index if isinstance(hit.event, GenerationSeen) else None
-        if index != last:
-            yield hit
-        last = index
-
-
-def _row(hit: LocatedEvent, *names: str) -> dict[str, Any]:
-    return {name: getattr(hit.event, name) for name in names} | {"byte": hit.byte, "line": hit.line}
+def _row(hit: LocatedEvent, fields: Sequence[str]) -> dict[str, Any]:
+    row = {"text" if field == "line" else field: getattr(hit.event, field) for field in fields}
+    return row | {"byte": hit.byte, "line": hit.line}
 
 
 def _headline(found: LogScan) -> str:
