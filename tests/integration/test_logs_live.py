@@ -131,6 +131,81 @@ def test_a_pipe_in_the_place_of_the_log_is_told_once_and_blocks_nothing(folder: 
     assert failed["source"] == "log" and "not a regular file; what was there before is read on" in failed["text"]
 
 
+# --- from standard input ---
+
+
+def test_a_log_on_standard_input_is_followed_and_its_end_is_told_once(folder: Folder) -> None:
+    with writer(folder) as run:
+        run.say("Generation 1 / 9", "Generation 2 / 9")
+        until((folder.path / "run.log").exists)
+        follow = ["tail", "-c", "+1", "-f", str(folder.path / "run.log")]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tail:
+            arguments = ("--pid", str(run.pid), "--log", "-", *QUIET)
+            with memwatch(folder, *arguments, stdin=tail.stdout) as watch:
+                assert tail.stdout is not None
+                tail.stdout.close()
+                until(lambda: generations(watch)[-1:] == [2])
+                for generation in (3, 4, 5):
+                    run.say(f"Generation {generation} / 9")
+                    until(lambda generation=generation: generation in generations(watch))
+                tail.kill()
+                until(lambda: watch.named("source_failed"))
+                [failed] = watch.named("source_failed")
+                assert failed["source"] == "log" and "standard input has ended" in failed["text"]
+                run.process.stdin.close()
+                assert watch.wait(10) == ExitCode.ENDED, watch.said()
+    assert len(watch.named("source_failed")) == 1
+    assert [one["gen"] for one in watch.named("generation")][-2:] == [3, 4], "those whose begin was seen"
+
+
+def test_the_last_lines_on_standard_input_explain_the_end(folder: Folder) -> None:
+    code = """
+import sys, time
+print("Generation 1 / 9", flush=True)
+sys.stdin.readline()
+raise MemoryError
+"""
+    program = [sys.executable, "-c", code]
+    late = ["sh", "-c", 'while read line; do sleep 0.1; echo "$line"; done']  # passes lines on after the end
+    with (
+        subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run,
+        subprocess.Popen(late, stdin=run.stdout, stdout=subprocess.PIPE) as copier,
+        memwatch(folder, "--pid", str(run.pid), "--log", "-", *QUIET, stdin=copier.stdout) as watch,
+    ):
+        for stream in (run.stdout, copier.stdout):
+            assert stream is not None
+            stream.close()
+        until(lambda: generations(watch))
+        assert run.stdin is not None
+        run.stdin.write(b"go\n")
+        run.stdin.close()
+        assert watch.wait(20) == ExitCode.FAILED, watch.said()
+    assert "MemoryError" in watch.named("exited")[0]["text"], watch.said()
+
+
+def test_a_terminal_is_no_log(folder: Folder) -> None:
+    parent, terminal = os.openpty()
+    with writer(folder) as run, open(terminal, "rb", buffering=0) as stdin:
+        with memwatch(folder, "--pid", str(run.pid), "--log", "-", *QUIET, stdin=stdin) as watch:
+            assert watch.wait(10) == ExitCode.USAGE
+        assert "standard input is a terminal" in watch.said() and "docker logs -f" in watch.said()
+    os.close(parent)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_markers_reads_standard_input(folder: Folder, kind: str) -> None:
+    log = folder.path / "main.log"
+    log.write_text(
+        "".join(f"Epoch {epoch}/30\r\n 10%|#   | 1/10\r100%|####| 10/10\nloss: 0.5\n" for epoch in range(1, 20))
+    )
+    command = [sys.executable, "-m", "memwatch", "markers", "--json"]
+    expected = subprocess.run([*command, str(log)], capture_output=True, check=True, env=folder.environ()).stdout
+    with log.open("rb") as file:
+        given = {"stdin": file} if kind == "file" else {"input": file.read()}
+        read = subprocess.run([*command, "-"], capture_output=True, check=True, env=folder.environ(), **given).stdout
+    assert read == expected and b'"markers"' in read
+
+
 def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(folder: Folder) -> None:
     program = (
         sys.executable,

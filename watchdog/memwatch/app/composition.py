@@ -117,10 +117,10 @@ class TrainerWatch:
             self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files(log))
             self._checkpoints = stack.enter_context(closing(checkpoints))
-            log_source: LogSource | None = None
+            self._log: LogSource | None = None
             if log is not None:
-                log_source = LogSource(log, configured_presets(config), catch_up=self._child is None)
-                self._sources.append(stack.enter_context(closing(log_source)))
+                self._log = LogSource(log, configured_presets(config), catch_up=self._child is None)
+                self._sources.append(stack.enter_context(closing(self._log)))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,
                 tree_parents=self._readers.tree.parent_pids,
@@ -128,7 +128,7 @@ class TrainerWatch:
                 kmsg=self._open_kernel_log(stack),
                 checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
-                log_end=log_source.read_last_text if log_source is not None else str,
+                log_end=self._log.read_last_text if self._log is not None else str,
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
@@ -233,6 +233,7 @@ class TrainerWatch:
             sinks=sinks,
             recorder=self._store,
             waker=self._waker,
+            await_log_end=self._log.await_end if self._log is not None else lambda: None,
             on_exit=self._lifecycle.on_exit,
             interval=self._config.memory.interval_seconds,
         )

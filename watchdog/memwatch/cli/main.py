@@ -103,7 +103,7 @@ def _spell_out_once(words: Sequence[str]) -> list[str]:
 def _parser() -> _Parser:
     process, common = _process_options(), _common_options()
     target, log = _options("its output", process)
-    log.add_argument("--log", metavar="FILE", help="its log; default: its stdout, if that is a file")
+    log.add_argument("--log", metavar="FILE", help="its log; -: standard input; default: its stdout, if that is a file")
     parser = _Parser(
         prog="memwatch",
         description=DESCRIPTION,
@@ -129,7 +129,9 @@ def _parser() -> _Parser:
     _add_history_commands(add, common)
     _add_config_commands(add, target, common)
     text = "show the markers that memwatch finds in a log"
-    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument("file", metavar="LOG")
+    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument(
+        "file", metavar="LOG", help="-: standard input"
+    )
     _add_replay(add, common)
     add("man", "version_manual_completion.manual", "show the manual page")
     text = "print a script that completes memwatch's commands and options with Tab"
