@@ -206,6 +206,28 @@ def test_markers_reads_standard_input(folder: Folder, kind: str) -> None:
     assert read == expected and b'"markers"' in read
 
 
+# --- one of several ---
+
+
+def test_of_a_patterns_files_one_is_followed_and_that_is_said(folder: Folder) -> None:
+    with writer(folder) as run:
+        run.say("Generation 1 / 9")
+        until((folder.path / "run.log").exists)
+        (folder.path / "run2.log").write_text("Generation 8 / 9\n")
+        with memwatch(folder, "--pid", str(run.pid), "--log", "run*.log", *QUIET) as watch:
+            until(lambda: generations(watch) == [1])
+            run.say("Generation 2 / 9")
+            until(lambda: generations(watch) == [1, 2])
+        notes = [note["text"] for note in watch.named("note")]
+        assert "following run.log, of 2 that run*.log stands for" in notes
+        with memwatch(folder, "--pid", str(run.pid), "--log", str(folder.path), *QUIET) as refused:
+            assert refused.wait(10) == ExitCode.USAGE
+        assert "is a folder" in refused.said() and "run2.log" in refused.said()
+
+
+# --- without --log ---
+
+
 def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(folder: Folder) -> None:
     program = (
         sys.executable,

@@ -35,6 +35,7 @@ from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
+from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
@@ -113,14 +114,12 @@ class TrainerWatch:
             self._signaller = stack.enter_context(closing(PidfdSignaller(facts.target, is_same_process)))
             self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
             self._readers = make_readers(config, facts, stack)
-            log = self._choose_log()
-            self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
-            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files(log))
-            self._checkpoints = stack.enter_context(closing(checkpoints))
-            self._log: LogSource | None = None
-            if log is not None:
-                self._log = LogSource(log, configured_presets(config), catch_up=self._child is None)
+            self._log = self._open_log()
+            if self._log is not None:
                 self._sources.append(stack.enter_context(closing(self._log)))
+            self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
+            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
+            self._checkpoints = stack.enter_context(closing(checkpoints))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,
                 tree_parents=self._readers.tree.parent_pids,
@@ -136,7 +135,7 @@ class TrainerWatch:
                 look = SignalHandlingLook(facts.target, self._signal_plan)
                 self._sources.append(stack.enter_context(closing(look)))
             self._add_remarks()
-            self._store, attached = self._open_history(log, stack)
+            self._store, attached = self._open_history(stack)
             environ = facts.environ or {}
             run = resolve_run_identity(config, environ, facts.argv, attached.run_id)
             self._attached = replace(attached, run=run)
@@ -252,22 +251,31 @@ class TrainerWatch:
             self._keyboard = Keyboard(sys.stdin, press)
             view.keys = WATCH_KEYS
 
-    def _own_files(self, log: Path | None) -> list[str]:
-        """The log and memwatch's own history: no checkpoints of the trainer's."""
+    def _own_files(self) -> list[str]:
+        """The logs and memwatch's own history: no checkpoints of the trainer's."""
         history = self._config.history_path(os.environ)
         ends = ("", "-wal", "-shm", "-journal")
         own = [] if history is None else [f"{os.path.realpath(history)}{end}" for end in ends]
-        return own if log is None else [*own, os.path.realpath(log)]
+        return [*own, *(os.path.realpath(path) for path in (self._log.paths if self._log is not None else ()))]
 
-    def _choose_log(self) -> Path | None:
-        if self._config.log.path is not None:
-            return Path(self._config.log.path)
-        if self._child is not None:
-            return self._child.log
+    def _open_log(self) -> LogSource | ChosenLog | None:
+        named, presets = self._config.log.paths, configured_presets(self._config)
+        require_one_log(named)
+        if not named and self._child is not None:
+            return LogSource(self._child.log, presets, catch_up=False)
+        if len(named) == 1 and not is_pattern(named[0]):
+            return LogSource(named[0], presets)
+        open_log = partial(LogSource, presets=presets)
+        if named:
+            shown = ", ".join(named)
+            log = ChosenLog(partial(named_logs, named), open_log, missing=f"log {shown}: there is no such file (yet)")
+            if log.path is not None:
+                self._remarks.append(f"following {log.path}, of {len(log.paths)} that {shown} stands for")
+            return log
         facts = self._facts
         if facts.stdout_path is not None:
             self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
-            return Path(facts.stdout_path)
+            return LogSource(facts.stdout_path, presets)
         self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
         return None
 
@@ -317,7 +325,7 @@ class TrainerWatch:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
             return None
 
-    def _open_history(self, log: Path | None, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
+    def _open_history(self, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
         """Open the store; return it with the event that begins this watch and names the run."""
         facts = self._facts
         attached = Attached(self._clock.now(), facts.target, facts.command)
@@ -335,7 +343,8 @@ class TrainerWatch:
             return None, attached
         stack.callback(store.close)
         self._remarks.append(store.corruption_notice)
-        cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
+        named = self._config.log.paths or ((facts.stdout_path or "",) if self._child is None else ())
+        cwd, log_name = facts.cwd or "", " ".join(named)
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         run_id = store.open_run(key, attached, attached.t, cwd, log_name).run_id
         if self._engine.never_attached:

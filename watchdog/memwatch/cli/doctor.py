@@ -25,7 +25,9 @@ from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
+from memwatch.sources.log.log_choice import named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
@@ -134,12 +136,18 @@ def _checkpoint_files(facts: TargetFacts) -> DoctorCheck:
 
 
 def _log(config: Config, facts: TargetFacts) -> DoctorCheck:
-    path = config.log.path or facts.stdout_path
-    if path is None:
-        text = f"none ({facts.stdout_reason}): the forecast is by time alone; name a log with --log"
-        return DoctorCheck("log", NOTE, text)
+    named = config.log.paths
+    if STDIN in named:
+        return DoctorCheck("log", NOTE, "standard input: it is read during a watch")
     try:
-        found = _latest_generation(config, Path(path))
+        require_one_log(named)
+        if not named and facts.stdout_path is None:
+            text = f"none ({facts.stdout_reason}): the forecast is by time alone; name a log with --log"
+            return DoctorCheck("log", NOTE, text)
+        path = next(iter(named_logs(named)), Path(*named[:1] or [facts.stdout_path or ""]))
+        found = _latest_generation(config, path)
+    except ConfigError as error:
+        return DoctorCheck("log", FAILED, f"{error}: memwatch would not start. {error.hint}")
     except SourceError as error:
         return DoctorCheck("log", NOTE, f"{error}: the forecast is by time alone until it can be read")
     if not found:

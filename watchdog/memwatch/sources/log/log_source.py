@@ -55,7 +55,7 @@ class LogSource:
         catch_up: bool = True,
         cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        self.name = name
+        self.name, self.paths = name, [Path(path)]
         self._presets, self._cpu_seconds = presets, cpu_seconds
         self._live_pass = _LogPass(path, presets, cpu_seconds)
         self._to_catch_up = catch_up
