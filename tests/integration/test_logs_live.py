@@ -240,6 +240,46 @@ def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(fold
     assert generations(watch)[-1] == 9
 
 
+METRICS = """
+import time
+while not open("watched").read(): time.sleep(0.05)
+for step in range(9):
+    with open("metrics.csv", "a") as log:  # as Lightning's CSVLogger does
+        if step == 0: log.write("epoch,step,loss\\n")
+        log.write(f"{step},{10 * step + 9},0.{step}\\n")
+    time.sleep(1)
+"""
+
+
+def test_a_log_in_its_folder_that_begins_after_the_watch_is_followed_and_that_is_told(folder: Folder) -> None:
+    watched = folder.path / "watched"
+    watched.touch()
+    with (
+        subprocess.Popen([sys.executable, "-c", METRICS], stdout=subprocess.DEVNULL, cwd=folder.path) as run,
+        memwatch(folder, "--pid", str(run.pid), *QUIET) as watch,
+    ):
+        until(lambda: watch.named("attached"))
+        watched.write_text("yes")
+        assert watch.wait(30) == ExitCode.ENDED, watch.said()
+    notes = [note["text"] for note in watch.named("note")]
+    assert any("growth is measured by time alone" in note for note in notes)
+    assert f"log: following {folder.path}/metrics.csv" in notes, watch.said()
+    assert generations(watch)[-1] == 8 and watch.named("marker")[-1]["unit"] == "epoch", watch.said()
+
+
+def test_what_tee_writes_is_followed_and_that_is_said(folder: Folder) -> None:
+    code = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
+    code += "for g in range(12): print('Generation', g, '/ 12'); time.sleep(0.5)"
+    pipeline = ["sh", "-c", '"$0" -uc "$1" | tee main.txt', sys.executable, code]
+    pid = folder.path / "pid"
+    with subprocess.Popen(pipeline, stdout=subprocess.DEVNULL, cwd=folder.path, start_new_session=True):
+        until(lambda: pid.exists() and pid.read_text())
+        with memwatch(folder, "--pid", pid.read_text(), *QUIET) as watch:
+            assert watch.wait(20) == ExitCode.ENDED, watch.said()
+    assert any(f"following {folder.path}/main.txt" in note["text"] for note in watch.named("note")), watch.said()
+    assert generations(watch)[-1] == 11
+
+
 def test_with_no_log_at_all_time_alone_is_enough_to_save_it(folder: Folder) -> None:
     leak = Path(__file__).parents[1] / "programs" / "leak.py"
     config = folder.path / "memwatch.yaml"

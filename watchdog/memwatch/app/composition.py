@@ -26,6 +26,7 @@ from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
@@ -46,6 +47,7 @@ from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
+from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.target_facts import (
     TargetFacts,
@@ -115,8 +117,7 @@ class TrainerWatch:
             self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
             self._readers = make_readers(config, facts, stack)
             self._log = self._open_log()
-            if self._log is not None:
-                self._sources.append(stack.enter_context(closing(self._log)))
+            self._sources.append(stack.enter_context(closing(self._log)))
             self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
             self._checkpoints = stack.enter_context(closing(checkpoints))
@@ -127,7 +128,7 @@ class TrainerWatch:
                 kmsg=self._open_kernel_log(stack),
                 checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
-                log_end=self._log.read_last_text if self._log is not None else str,
+                log_end=self._log.read_last_text,
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
@@ -232,7 +233,7 @@ class TrainerWatch:
             sinks=sinks,
             recorder=self._store,
             waker=self._waker,
-            await_log_end=self._log.await_end if self._log is not None else lambda: None,
+            await_log_end=self._log.await_end,
             on_exit=self._lifecycle.on_exit,
             interval=self._config.memory.interval_seconds,
         )
@@ -256,9 +257,9 @@ class TrainerWatch:
         history = self._config.history_path(os.environ)
         ends = ("", "-wal", "-shm", "-journal")
         own = [] if history is None else [f"{os.path.realpath(history)}{end}" for end in ends]
-        return [*own, *(os.path.realpath(path) for path in (self._log.paths if self._log is not None else ()))]
+        return [*own, *(os.path.realpath(path) for path in self._log.paths)]
 
-    def _open_log(self) -> LogSource | ChosenLog | None:
+    def _open_log(self) -> LogSource | ChosenLog:
         named, presets = self._config.log.paths, configured_presets(self._config)
         require_one_log(named)
         if not named and self._child is not None:
@@ -276,8 +277,16 @@ class TrainerWatch:
         if facts.stdout_path is not None:
             self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
             return LogSource(facts.stdout_path, presets)
-        self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
-        return None
+        log = ChosenLog(partial(find_logs, facts), open_log, search_seconds=SEARCH_SECONDS)
+        if log.path is not None:
+            others = f", one of {len(log.paths)} that were found" if len(log.paths) > 1 else ""
+            self._remarks.append(f"no --log ({facts.stdout_reason}): following {printable(str(log.path))}{others}")
+        else:
+            unread = unread_files(facts)
+            there = f"; in its folder are {unread}, which are not followed" if unread else ""
+            text = f"no log ({facts.stdout_reason}{there}): growth is measured by time alone; name one with --log"
+            self._remarks.append(text)
+        return log
 
     @property
     def _signals_ranks(self) -> bool:

@@ -33,6 +33,7 @@ from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
+from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
@@ -141,10 +142,11 @@ def _log(config: Config, facts: TargetFacts) -> DoctorCheck:
         return DoctorCheck("log", NOTE, "standard input: it is read during a watch")
     try:
         require_one_log(named)
-        if not named and facts.stdout_path is None:
+        found_logs = named_logs(named) if named else find_logs(facts) if facts.stdout_path is None else ()
+        if not (named or found_logs or facts.stdout_path):
             text = f"none ({facts.stdout_reason}): the forecast is by time alone; name a log with --log"
             return DoctorCheck("log", NOTE, text)
-        path = next(iter(named_logs(named)), Path(*named[:1] or [facts.stdout_path or ""]))
+        path = next(iter(found_logs), Path(*named[:1] or [facts.stdout_path or ""]))
         found = _latest_generation(config, path)
     except ConfigError as error:
         return DoctorCheck("log", FAILED, f"{error}: memwatch would not start. {error.hint}")

@@ -21,7 +21,7 @@ CHECK_SECONDS = 5.0  # between two looks at which logs there are: the start of a
 # created since: a generation may take longer, so that this decides only between several (chosen).
 PATIENCE_SECONDS = 60.0
 _SEARCHED, _LISTED = 10_000, 5  # files of a folder that are looked at, and that its error names (chosen)
-_LOG_NAME = re.compile(r"(?:log|out|err|txt|csv|jsonl)\d*$", re.IGNORECASE)
+LOG_NAME = re.compile(r"(?:^|\.)(?:log|out|err|txt|csv|jsonl)\d*$", re.IGNORECASE)
 
 
 def require_one_log(paths: Sequence[str]) -> None:
@@ -29,12 +29,10 @@ def require_one_log(paths: Sequence[str]) -> None:
     for path in paths:
         if Path(path).is_dir():
             inside = islice(Path(path).rglob("*"), _SEARCHED)
-            files = [file for file in inside if _LOG_NAME.search(file.name) and os.path.isfile(file)]  # noqa: PTH113
+            files = [file for file in inside if LOG_NAME.search(file.name) and os.path.isfile(file)]  # noqa: PTH113
             files.sort(key=_written_t, reverse=True)
-            there = (
-                f"there are {', '.join(printable(str(file)) for file in files[:_LISTED])}" if files else "none there"
-            )
-            hint = f"name the file ({there}), or a quoted pattern, as '{printable(path).rstrip('/')}/rank*.log'"
+            there = ", ".join(printable(str(file)) for file in files[:_LISTED]) or "it has none"
+            hint = f"name a file in it ({there}), or a quoted pattern, as '{printable(path).rstrip('/')}/rank*.log'"
             raise ConfigError(f"log {printable(path)} is a folder", hint)
     if STDIN in paths and len(paths) > 1:
         raise ConfigError("log -: standard input is given beside other logs", "give --log - alone")
