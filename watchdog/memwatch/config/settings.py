@@ -40,9 +40,7 @@ class TargetConfig:
 class LogConfig:
     """The trainer's log."""
 
-    path: str | tuple[str, ...] | None = (
-        None  # files or patterns; -: standard input; None: its stdout, or what is found
-    )
+    path: str | tuple[str, ...] | None = None  # files, patterns or -; None: its stdout, or what is found
     markers: str | None = None  # the name of a preset; None: memwatch selects it
     presets: tuple[str | dict[str, Any], ...] = ()  # the user's presets: files, folders, or the presets themselves
 
