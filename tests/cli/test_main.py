@@ -95,7 +95,7 @@ def log(tmp_path: Path) -> Path:
         (["replay", "/"], "/: cannot be read: Is a directory", ".csv"),
         (["replay", "/etc/passwd"], "/etc/passwd:1: no column t, rss, limit", "t,rss,limit"),
         (["markers", "/nowhere.log"], "log /nowhere.log does not exist", "a log file that can be read"),
-        (["markers", "/"], "log / is not a regular file", "a log file that can be read"),
+        (["markers", "/"], "log / is a folder", "name a file in it"),
     ],
 )
 def test_bad_usage_says_what_and_what_to_do(

@@ -131,6 +131,103 @@ def test_a_pipe_in_the_place_of_the_log_is_told_once_and_blocks_nothing(folder: 
     assert failed["source"] == "log" and "not a regular file; what was there before is read on" in failed["text"]
 
 
+# --- from standard input ---
+
+
+def test_a_log_on_standard_input_is_followed_and_its_end_is_told_once(folder: Folder) -> None:
+    with writer(folder) as run:
+        run.say("Generation 1 / 9", "Generation 2 / 9")
+        until((folder.path / "run.log").exists)
+        follow = ["tail", "-c", "+1", "-f", str(folder.path / "run.log")]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as tail:
+            arguments = ("--pid", str(run.pid), "--log", "-", *QUIET)
+            with memwatch(folder, *arguments, stdin=tail.stdout) as watch:
+                assert tail.stdout is not None
+                tail.stdout.close()
+                until(lambda: generations(watch)[-1:] == [2])
+                for generation in (3, 4, 5):
+                    run.say(f"Generation {generation} / 9")
+                    until(lambda generation=generation: generation in generations(watch))
+                tail.kill()
+                until(lambda: watch.named("source_failed"))
+                [failed] = watch.named("source_failed")
+                assert failed["source"] == "log" and "standard input has ended" in failed["text"]
+                run.process.stdin.close()
+                assert watch.wait(10) == ExitCode.ENDED, watch.said()
+    assert len(watch.named("source_failed")) == 1
+    assert [one["gen"] for one in watch.named("generation")][-2:] == [3, 4], "those whose begin was seen"
+
+
+def test_the_last_lines_on_standard_input_explain_the_end(folder: Folder) -> None:
+    code = """
+import sys, time
+print("Generation 1 / 9", flush=True)
+sys.stdin.readline()
+raise MemoryError
+"""
+    program = [sys.executable, "-c", code]
+    late = ["sh", "-c", 'while read line; do sleep 0.1; echo "$line"; done']  # passes lines on after the end
+    with (
+        subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run,
+        subprocess.Popen(late, stdin=run.stdout, stdout=subprocess.PIPE) as copier,
+        memwatch(folder, "--pid", str(run.pid), "--log", "-", *QUIET, stdin=copier.stdout) as watch,
+    ):
+        for stream in (run.stdout, copier.stdout):
+            assert stream is not None
+            stream.close()
+        until(lambda: generations(watch))
+        assert run.stdin is not None
+        run.stdin.write(b"go\n")
+        run.stdin.close()
+        assert watch.wait(20) == ExitCode.FAILED, watch.said()
+    assert "MemoryError" in watch.named("exited")[0]["text"], watch.said()
+
+
+def test_a_terminal_is_no_log(folder: Folder) -> None:
+    parent, terminal = os.openpty()
+    with writer(folder) as run, open(terminal, "rb", buffering=0) as stdin:
+        with memwatch(folder, "--pid", str(run.pid), "--log", "-", *QUIET, stdin=stdin) as watch:
+            assert watch.wait(10) == ExitCode.USAGE
+        assert "standard input is a terminal" in watch.said() and "docker logs -f" in watch.said()
+    os.close(parent)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_markers_reads_standard_input(folder: Folder, kind: str) -> None:
+    log = folder.path / "main.log"
+    log.write_text(
+        "".join(f"Epoch {epoch}/30\r\n 10%|#   | 1/10\r100%|####| 10/10\nloss: 0.5\n" for epoch in range(1, 20))
+    )
+    command = [sys.executable, "-m", "memwatch", "markers", "--json"]
+    expected = subprocess.run([*command, str(log)], capture_output=True, check=True, env=folder.environ()).stdout
+    with log.open("rb") as file:
+        given = {"stdin": file} if kind == "file" else {"input": file.read()}
+        read = subprocess.run([*command, "-"], capture_output=True, check=True, env=folder.environ(), **given).stdout
+    assert read == expected and b'"markers"' in read
+
+
+# --- one of several ---
+
+
+def test_of_a_patterns_files_one_is_followed_and_that_is_said(folder: Folder) -> None:
+    with writer(folder) as run:
+        run.say("Generation 1 / 9")
+        until((folder.path / "run.log").exists)
+        (folder.path / "run2.log").write_text("Generation 8 / 9\n")
+        with memwatch(folder, "--pid", str(run.pid), "--log", "run*.log", *QUIET) as watch:
+            until(lambda: generations(watch) == [1])
+            run.say("Generation 2 / 9")
+            until(lambda: generations(watch) == [1, 2])
+        notes = [note["text"] for note in watch.named("note")]
+        assert "following run.log, of 2 that run*.log stands for" in notes
+        with memwatch(folder, "--pid", str(run.pid), "--log", str(folder.path), *QUIET) as refused:
+            assert refused.wait(10) == ExitCode.USAGE
+        assert "is a folder" in refused.said() and "run2.log" in refused.said()
+
+
+# --- without --log ---
+
+
 def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(folder: Folder) -> None:
     program = (
         sys.executable,
@@ -141,6 +238,46 @@ def test_without_a_log_the_trainers_own_output_is_followed_and_that_is_said(fold
         assert watch.wait(20) == ExitCode.ENDED, watch.said()
     assert any(f"following the trainer's own output, {folder.log}" in note["text"] for note in watch.named("note"))
     assert generations(watch)[-1] == 9
+
+
+METRICS = """
+import time
+while not open("watched").read(): time.sleep(0.05)
+for step in range(9):
+    with open("metrics.csv", "a") as log:  # as Lightning's CSVLogger does
+        if step == 0: log.write("epoch,step,loss\\n")
+        log.write(f"{step},{10 * step + 9},0.{step}\\n")
+    time.sleep(1)
+"""
+
+
+def test_a_log_in_its_folder_that_begins_after_the_watch_is_followed_and_that_is_told(folder: Folder) -> None:
+    watched = folder.path / "watched"
+    watched.touch()
+    with (
+        subprocess.Popen([sys.executable, "-c", METRICS], stdout=subprocess.DEVNULL, cwd=folder.path) as run,
+        memwatch(folder, "--pid", str(run.pid), *QUIET) as watch,
+    ):
+        until(lambda: watch.named("attached"))
+        watched.write_text("yes")
+        assert watch.wait(30) == ExitCode.ENDED, watch.said()
+    notes = [note["text"] for note in watch.named("note")]
+    assert any("growth is measured by time alone" in note for note in notes)
+    assert f"log: following {folder.path}/metrics.csv" in notes, watch.said()
+    assert generations(watch)[-1] == 8 and watch.named("marker")[-1]["unit"] == "epoch", watch.said()
+
+
+def test_what_tee_writes_is_followed_and_that_is_said(folder: Folder) -> None:
+    code = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
+    code += "for g in range(12): print('Generation', g, '/ 12'); time.sleep(0.5)"
+    pipeline = ["sh", "-c", '"$0" -uc "$1" | tee main.txt', sys.executable, code]
+    pid = folder.path / "pid"
+    with subprocess.Popen(pipeline, stdout=subprocess.DEVNULL, cwd=folder.path, start_new_session=True):
+        until(lambda: pid.exists() and pid.read_text())
+        with memwatch(folder, "--pid", pid.read_text(), *QUIET) as watch:
+            assert watch.wait(20) == ExitCode.ENDED, watch.said()
+    assert any(f"following {folder.path}/main.txt" in note["text"] for note in watch.named("note")), watch.said()
+    assert generations(watch)[-1] == 11
 
 
 def test_with_no_log_at_all_time_alone_is_enough_to_save_it(folder: Folder) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from memwatch.cli.demo import Confinement, confine
 
@@ -75,11 +75,19 @@ def trainer(
 class Memwatch:
     """A running `memwatch`, its output in files."""
 
-    def __init__(self, folder: Folder, *arguments: str, name: str = "memwatch", before: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        *arguments: str,
+        name: str = "memwatch",
+        before: Sequence[str] = (),
+        stdin: IO[Any] | None = None,
+    ) -> None:
         self.out, self.err = folder.path / f"{name}.out", folder.path / f"{name}.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*before, folder.python, "-m", "memwatch", *arguments],
+                stdin=stdin,
                 stdout=out,
                 stderr=err,
                 cwd=folder.path,
@@ -109,9 +117,15 @@ class Memwatch:
 
 
 @contextmanager
-def memwatch(folder: Folder, *arguments: str, name: str = "memwatch", before: Sequence[str] = ()) -> Iterator[Memwatch]:
+def memwatch(
+    folder: Folder,
+    *arguments: str,
+    name: str = "memwatch",
+    before: Sequence[str] = (),
+    stdin: IO[Any] | None = None,
+) -> Iterator[Memwatch]:
     """`memwatch` with its own state folder; killed at the end if it still runs. `before`: words that exec it."""
-    running = Memwatch(folder, *arguments, name=name, before=before)
+    running = Memwatch(folder, *arguments, name=name, before=before, stdin=stdin)
     try:
         yield running
     finally:

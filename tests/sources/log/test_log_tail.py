@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.errors import SourceError
-from memwatch.sources.log.log_tail import LINE_BYTES, READ_BYTES, LogSegment, LogSegmenter, LogTail
+from memwatch.sources.log.log_tail import (
+    BACKLOG_SECONDS,
+    KEPT_BYTES,
+    LINE_BYTES,
+    PIPE_BYTES,
+    READ_BYTES,
+    REPORT_END_AFTER_SECONDS,
+    LogSegment,
+    LogSegmenter,
+    LogTail,
+    PipeTail,
+)
 
 NOBODY = 65534
 
@@ -326,3 +337,53 @@ def test_an_idle_poll_is_cheap(log: Path, tail: LogTail) -> None:
     for i in range(2000):
         tail.read_segments(i / 10)
     assert (time.process_time() - began) / 2000 < 200e-6  # about 3 us; the bound leaves room for a busy machine
+
+
+# --- standard input ---
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[PipeTail, int]]:
+    read, write = os.pipe()
+    yield PipeTail(stdin=read), write
+    os.close(read)
+
+
+def test_a_pipe_gives_the_segments_of_a_file_and_never_waits(
+    pipe: tuple[PipeTail, int], log: Path, tail: LogTail
+) -> None:
+    piped, write = pipe
+    seen: list[LogSegment] = []
+    expected: list[LogSegment] = []
+    for number, piece in enumerate([b"one\ntw", b"o\n 10%|#  |\r 20", b"%|## |", b"", b"\r\nthree"]):
+        os.write(write, piece)
+        append(log, piece)
+        seen += piped.read_segments(float(number))
+        expected += tail.read_segments(float(number))
+    os.close(write)
+    seen += piped.read_segments(9.0)
+    assert seen == [*expected, *tail.flush()]
+    assert texts(seen)[-1] == b"three" and piped.read_last_bytes(5) == b"three"
+
+
+def test_what_a_pipe_holds_at_first_is_old_and_its_end_is_an_error(pipe: tuple[PipeTail, int]) -> None:
+    piped, write = pipe
+    os.write(write, b"old\n")
+    assert texts(piped.read_segments(0.0)) == [b"old"]
+    os.set_blocking(write, False)
+    now, total = 1.0, 4
+    while now < BACKLOG_SECONDS + 5:  # a writer that is faster than the polls: the pipe is full at each of them
+        total += os.write(write, b"x" * (PIPE_BYTES - 1) + b"\n")
+        while piped.position < total:
+            list(piped.read_segments(now))
+        now += 1
+    assert piped.old_bytes is not None and piped.old_bytes > total
+    assert len(piped.read_last_bytes(PIPE_BYTES)) == KEPT_BYTES
+    list(piped.read_segments(now))
+    os.write(write, b"new\n")
+    assert texts(piped.read_segments(now + 1)) == [b"new"]
+    assert piped.old_bytes == total
+    os.close(write)
+    assert texts(piped.read_segments(now + 2)) == [] and piped.path_error is None
+    assert texts(piped.read_segments(now + 2 + REPORT_END_AFTER_SECONDS)) == []
+    assert "standard input has ended" in str(piped.path_error)

@@ -26,6 +26,7 @@ from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
+from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
@@ -35,6 +36,7 @@ from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
+from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
@@ -45,6 +47,7 @@ from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
+from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.target_facts import (
     TargetFacts,
@@ -113,14 +116,11 @@ class TrainerWatch:
             self._signaller = stack.enter_context(closing(PidfdSignaller(facts.target, is_same_process)))
             self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
             self._readers = make_readers(config, facts, stack)
-            log = self._choose_log()
+            self._log = self._open_log()
+            self._sources.append(stack.enter_context(closing(self._log)))
             self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
-            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files(log))
+            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
             self._checkpoints = stack.enter_context(closing(checkpoints))
-            log_source: LogSource | None = None
-            if log is not None:
-                log_source = LogSource(log, configured_presets(config), catch_up=self._child is None)
-                self._sources.append(stack.enter_context(closing(log_source)))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,
                 tree_parents=self._readers.tree.parent_pids,
@@ -128,7 +128,7 @@ class TrainerWatch:
                 kmsg=self._open_kernel_log(stack),
                 checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
-                log_end=log_source.read_last_text if log_source is not None else str,
+                log_end=self._log.read_last_text,
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
@@ -136,7 +136,7 @@ class TrainerWatch:
                 look = SignalHandlingLook(facts.target, self._signal_plan)
                 self._sources.append(stack.enter_context(closing(look)))
             self._add_remarks()
-            self._store, attached = self._open_history(log, stack)
+            self._store, attached = self._open_history(stack)
             environ = facts.environ or {}
             run = resolve_run_identity(config, environ, facts.argv, attached.run_id)
             self._attached = replace(attached, run=run)
@@ -233,6 +233,7 @@ class TrainerWatch:
             sinks=sinks,
             recorder=self._store,
             waker=self._waker,
+            await_log_end=self._log.await_end,
             on_exit=self._lifecycle.on_exit,
             interval=self._config.memory.interval_seconds,
         )
@@ -251,24 +252,41 @@ class TrainerWatch:
             self._keyboard = Keyboard(sys.stdin, press)
             view.keys = WATCH_KEYS
 
-    def _own_files(self, log: Path | None) -> list[str]:
-        """The log and memwatch's own history: no checkpoints of the trainer's."""
+    def _own_files(self) -> list[str]:
+        """The logs and memwatch's own history: no checkpoints of the trainer's."""
         history = self._config.history_path(os.environ)
         ends = ("", "-wal", "-shm", "-journal")
         own = [] if history is None else [f"{os.path.realpath(history)}{end}" for end in ends]
-        return own if log is None else [*own, os.path.realpath(log)]
+        return [*own, *(os.path.realpath(path) for path in self._log.paths)]
 
-    def _choose_log(self) -> Path | None:
-        if self._config.log.path is not None:
-            return Path(self._config.log.path)
-        if self._child is not None:
-            return self._child.log
+    def _open_log(self) -> LogSource | ChosenLog:
+        named, presets = self._config.log.paths, configured_presets(self._config)
+        require_one_log(named)
+        if not named and self._child is not None:
+            return LogSource(self._child.log, presets, catch_up=False)
+        if len(named) == 1 and not is_pattern(named[0]):
+            return LogSource(named[0], presets)
+        open_log = partial(LogSource, presets=presets)
+        if named:
+            shown = ", ".join(named)
+            log = ChosenLog(partial(named_logs, named), open_log, missing=f"log {shown}: there is no such file (yet)")
+            if log.path is not None:
+                self._remarks.append(f"following {log.path}, of {len(log.paths)} that {shown} stands for")
+            return log
         facts = self._facts
         if facts.stdout_path is not None:
             self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
-            return Path(facts.stdout_path)
-        self._remarks.append(f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log")
-        return None
+            return LogSource(facts.stdout_path, presets)
+        log = ChosenLog(partial(find_logs, facts), open_log, search_seconds=SEARCH_SECONDS)
+        if log.path is not None:
+            others = f", one of {len(log.paths)} that were found" if len(log.paths) > 1 else ""
+            self._remarks.append(f"no --log ({facts.stdout_reason}): following {printable(str(log.path))}{others}")
+        else:
+            unread = unread_files(facts)
+            there = f"; in its folder are {unread}, which are not followed" if unread else ""
+            text = f"no log ({facts.stdout_reason}{there}): growth is measured by time alone; name one with --log"
+            self._remarks.append(text)
+        return log
 
     @property
     def _signals_ranks(self) -> bool:
@@ -316,7 +334,7 @@ class TrainerWatch:
             self._remarks.append(f"the kernel's log cannot be read ({error}): OOM kills show in cgroup counters only")
             return None
 
-    def _open_history(self, log: Path | None, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
+    def _open_history(self, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
         """Open the store; return it with the event that begins this watch and names the run."""
         facts = self._facts
         attached = Attached(self._clock.now(), facts.target, facts.command)
@@ -334,7 +352,8 @@ class TrainerWatch:
             return None, attached
         stack.callback(store.close)
         self._remarks.append(store.corruption_notice)
-        cwd, log_name = facts.cwd or "", str(log) if log is not None and self._child is None else ""
+        named = self._config.log.paths or ((facts.stdout_path or "",) if self._child is None else ())
+        cwd, log_name = facts.cwd or "", " ".join(named)
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         run_id = store.open_run(key, attached, attached.t, cwd, log_name).run_id
         if self._engine.never_attached:

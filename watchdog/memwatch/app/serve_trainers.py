@@ -19,6 +19,7 @@ from memwatch.core.events import Awaiting, Event, Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.outputs.systemd_notify import SystemdNotifier
+from memwatch.sources.log.log_choice import require_files
 from memwatch.sources.target.find_process import OPTIONS, preload_search
 from memwatch.sources.target.target_facts import TargetFacts
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
@@ -32,6 +33,7 @@ def check_config(config: Config) -> Config:
         raise ConfigError("a PID does not come again", "name the trainer by --pidfile, --match, --unit or --cgroup")
     if not config.target.is_named:
         raise ConfigError("no trainer is named", f"give one of {OPTIONS}, or a key of target in the file of --config")
+    require_files(config.log.paths)
     configured_presets(config)
     make_access_policy(config)
     check_extras(config)

@@ -102,6 +102,7 @@ class WatchLoop:
         sinks: Sequence[Sink] = (),
         recorder: HistoryStore | None = None,
         waker: Waker | None = None,
+        await_log_end: Callable[[], None] = lambda: None,
         on_exit: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
         interval: float = 1.0,
     ) -> None:
@@ -114,7 +115,7 @@ class WatchLoop:
         self._trainer, self._interrupter, self._diagnose = trainer, interrupter, diagnose
         self._keys = () if keys is None else (keys,)
         self._sources, self._sinks, self._recorder, self._waker = (*sources, *self._keys), sinks, recorder, waker
-        self._on_exit, self._interval = on_exit, interval
+        self._await_log_end, self._on_exit, self._interval = await_log_end, on_exit, interval
         self._failures = FailureTracker()
         self._unread: set[str] = set()  # names of the sources that failed in the latest sample
         self._unreachable: str | None = ""  # as last reported; "" before the first report
@@ -191,6 +192,7 @@ class WatchLoop:
 
     def _finish(self, stopped: Callable[[], bool]) -> Exited:
         """Read what the trainer wrote last, then explain its end."""
+        self._await_log_end()
         now, empty_reads = self._clock.now(), 0
         for _ in range(MAX_FINAL_READS):
             events = list(self._failures.poll(now + empty_reads * NEW_FILE_CHECK_SECONDS, self._sources))

@@ -71,10 +71,12 @@ def serve(flags: Mapping[str, Any]) -> int:
 
 def markers(flags: Mapping[str, Any]) -> int:
     """`memwatch markers LOG`: show the markers that are found in a log."""
+    from memwatch.sources.log.log_choice import require_one_log
     from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 
     config = config_from_flags(flags)
     try:
+        require_one_log((flags["file"],))
         with ProgressBar("reading the log"):
             found = scan_log(Path(flags["file"]), configured_presets(config))
     except SourceError as error:

@@ -25,12 +25,15 @@ from memwatch.core.text_and_units import format_bytes
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
+from memwatch.sources.log.log_choice import named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
+from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
+from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
@@ -134,12 +137,19 @@ def _checkpoint_files(facts: TargetFacts) -> DoctorCheck:
 
 
 def _log(config: Config, facts: TargetFacts) -> DoctorCheck:
-    path = config.log.path or facts.stdout_path
-    if path is None:
-        text = f"none ({facts.stdout_reason}): the forecast is by time alone; name a log with --log"
-        return DoctorCheck("log", NOTE, text)
+    named = config.log.paths
+    if STDIN in named:
+        return DoctorCheck("log", NOTE, "standard input: it is read during a watch")
     try:
-        found = _latest_generation(config, Path(path))
+        require_one_log(named)
+        found_logs = named_logs(named) if named else find_logs(facts) if facts.stdout_path is None else ()
+        if not (named or found_logs or facts.stdout_path):
+            text = f"none ({facts.stdout_reason}): the forecast is by time alone; name a log with --log"
+            return DoctorCheck("log", NOTE, text)
+        path = next(iter(found_logs), Path(*named[:1] or [facts.stdout_path or ""]))
+        found = _latest_generation(config, path)
+    except ConfigError as error:
+        return DoctorCheck("log", FAILED, f"{error}: memwatch would not start. {error.hint}")
     except SourceError as error:
         return DoctorCheck("log", NOTE, f"{error}: the forecast is by time alone until it can be read")
     if not found:

@@ -86,6 +86,8 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
     if command != "run" and trainer:
         raise ConfigError(f"not understood: {' '.join(trainer)}", "to start a trainer: memwatch run -- python main.py")
+    if len(flags.get("log", ())) == 1:
+        [flags["log"]] = flags["log"]
     named = [f"--{name}" for name in TARGET_FLAGS if name in flags]
     if named and command not in COMMANDS_WITH_TARGET:
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
@@ -103,7 +105,10 @@ def _spell_out_once(words: Sequence[str]) -> list[str]:
 def _parser() -> _Parser:
     process, common = _process_options(), _common_options()
     target, log = _options("its output", process)
-    log.add_argument("--log", metavar="FILE", help="its log; default: its stdout, if that is a file")
+    text = (
+        "its log; -: standard input; several, or a quoted pattern: one of them; default: its stdout, if that is a file"
+    )
+    log.add_argument("--log", metavar="FILE", action="append", help=text)
     parser = _Parser(
         prog="memwatch",
         description=DESCRIPTION,
@@ -129,7 +134,9 @@ def _parser() -> _Parser:
     _add_history_commands(add, common)
     _add_config_commands(add, target, common)
     text = "show the markers that memwatch finds in a log"
-    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument("file", metavar="LOG")
+    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument(
+        "file", metavar="LOG", help="-: standard input"
+    )
     _add_replay(add, common)
     add("man", "version_manual_completion.manual", "show the manual page")
     text = "print a script that completes memwatch's commands and options with Tab"

@@ -36,6 +36,7 @@ from memwatch.core.events import Cause, Event, GaveUp, Notice, Restarting
 from memwatch.core.measurements import Limit
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, MemwatchError, SourceError
+from memwatch.sources.log.log_choice import require_files
 from memwatch.sources.target.target_facts import command_line, read_started_target_facts, require_own_proc
 from memwatch.system.clock import Sleeper, SystemClock, signal_handlers
 
@@ -49,6 +50,7 @@ def run(command: Sequence[str], flags: Mapping[str, Any], announce: Callable[[in
     """
     max_restarts, resume_command = _max_restarts(flags), _resume_command(command, flags)
     config = config_from_flags(flags)
+    require_files(config.log.paths)
     configured_presets(config)  # this and the following checks refuse what cannot work before the trainer is started
     make_access_policy(config)
     check_hook(config, os.environ, command)

@@ -40,9 +40,14 @@ class TargetConfig:
 class LogConfig:
     """The trainer's log."""
 
-    path: str | None = None  # None: its stdout, if that is a file
+    path: str | tuple[str, ...] | None = None  # files, patterns or -; None: its stdout, or what is found
     markers: str | None = None  # the name of a preset; None: memwatch selects it
     presets: tuple[str | dict[str, Any], ...] = ()  # the user's presets: files, folders, or the presets themselves
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What `path` names; empty for None."""
+        return (self.path,) if isinstance(self.path, str) else self.path or ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class OutOfMemorySeen:
 
 @dataclass(frozen=True, slots=True)
 class SourceChanged:
-    """A source began to fail or works again (reported once per change)."""
+    """A source began to fail, works again, or reads another thing, its `reason` (reported once per change)."""
 
     t: float
     source: str

@@ -275,6 +275,8 @@ class Engine:
         self._sources[event.source] = SourceHealth(event.source, event.ok, event.reason, t)
         if event.ok != (known is None or known.ok):
             self._emit(notices.source(t, event))
+        elif event.ok and event.reason:  # it reads another thing from now on
+            self._emit(notices.note(t, f"{event.source}: {event.reason}"))
 
     def _armed_changed(self, t: float, event: events.ArmedChanged) -> None:
         self._unreachable_reason = None if event.armed else event.reason

@@ -205,7 +205,8 @@ def out_of_memory(t: float, event: events.OutOfMemorySeen) -> Notice:
 
 def source(t: float, event: events.SourceChanged) -> Notice:
     name = "source_recovered" if event.ok else "source_failed"
-    text = f"{event.source} works again" if event.ok else f"{event.source} does not work: {event.reason}"
+    text = f"{event.source} {'works again' if event.ok else 'does not work'}"
+    text += f": {event.reason}" if event.reason else ""
     return Notice(t, name, text, {"source": event.source, "reason": event.reason})
 
 

@@ -19,7 +19,7 @@ from memwatch.core.events import (
     TotalSeen,
 )
 from memwatch.errors import SourceError
-from memwatch.sources.log.log_tail import READ_BYTES, LogTail
+from memwatch.sources.log.log_tail import READ_BYTES, make_tail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from memwatch.sources.log.primary_counter import LocatedEvent
@@ -55,7 +55,7 @@ class LogSource:
         catch_up: bool = True,
         cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        self.name = name
+        self.name, self.paths = name, [Path(path)]
         self._presets, self._cpu_seconds = presets, cpu_seconds
         self._live_pass = _LogPass(path, presets, cpu_seconds)
         self._to_catch_up = catch_up
@@ -94,11 +94,18 @@ class LogSource:
         except (SourceError, OSError):
             return ""
 
+    def await_end(self) -> None:
+        """Wait a moment for what a trainer that has ended wrote last."""
+        self._live_pass.tail.await_end()
+
     def close(self) -> None:
         self._live_pass.close()
         self._stop_catch_up()
 
     def _begin_catch_up(self) -> None:
+        if self._live_pass.tail.old_bytes is not None:  # a pipe: what is old shows in the course of it
+            self._to_catch_up = False
+            return
         try:
             size = self._live_pass.tail.size()
         except SourceError:
@@ -194,7 +201,7 @@ class _LogPass:
 
     def __init__(self, path: Path | str, presets: Sequence[Preset], cpu_seconds: Callable[[], float]) -> None:
         self.finder = MarkerFinder(presets)
-        self.tail = LogTail(path, self.finder.skippable_lines)
+        self.tail = make_tail(path, self.finder.skippable_lines)
         self._gap = (0, 0)  # bytes between which lines are skipped
         self._last_generation = -1  # byte of the latest generation
         self.old_bytes = 0  # lines before this byte of the current file are old
@@ -219,6 +226,8 @@ class _LogPass:
             pass
         if self.tail.restarts != self._restarts:
             self._restarts, self.old_bytes = self.tail.restarts, 0
+        if self.tail.old_bytes is not None:
+            self.old_bytes = self.tail.old_bytes
         if not markers:
             return [], []
         generations = [marker.byte for marker in markers if isinstance(marker.event, GenerationSeen)]

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import select
 import stat
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from memwatch.errors import SourceError
+from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.log.skippable_lines import SkippableLines, line_template
 
 LINE_BYTES = 64 * 1024  # of one line that are kept; the rest of a longer one is skipped
 READ_BYTES = 128 * 1024  # in one read: more does not stay in the processor's cache
 PATH_CHECK_SECONDS = 1.0  # between checks whether the path leads to a new file
+STDIN = "-"  # as the path of a log
+PIPE_BYTES = 1024 * 1024  # of standard input between two reads: what any user may set (fs.pipe-max-size)
+# `docker logs -f` writes all old lines first. It begins within this time (kubectl asks over the network), and is done
+# when the pipe is not full any more.
+BACKLOG_SECONDS = 3.0
+# After this time it is reported that standard input has ended: what writes it usually ends with the trainer.
+REPORT_END_AFTER_SECONDS = 5.0
+KEPT_BYTES = 64 * 1024  # of the end of standard input: as many as the cause of the trainer's end is looked for in
+AWAIT_END_SECONDS = 1.0  # after the trainer's end: `docker logs -f` passes on the last lines within milliseconds
 _COMPARED_BYTES = 64  # the latest bytes, which are read again at the next read to notice an overwritten file
 
 _HINT = "give --log the file that the trainer's output is written to"
@@ -147,6 +160,7 @@ class LogTail:
         self._skippable_lines = skippable_lines or SkippableLines()
         self.path_error: SourceError | None = None  # why the file now at the path is not followed
         self.restarts = 0  # at byte 0, after a rotation or a truncation
+        self.old_bytes: int | None = None  # how many are from before the first read, where the size does not say it
         self._fd: int | None = None
         self._identity = (0, 0)
         self._position = 0
@@ -200,6 +214,9 @@ class LogTail:
         self._position = start + (skipped.find(b"\n") + 1 or len(skipped))
         self._segmenter = self._segmenter.continue_at(self._position)
         self._last_bytes = b""
+
+    def await_end(self) -> None:
+        """Wait a moment for what a trainer that has ended wrote last; in a file it is there already."""
 
     def close(self) -> None:
         """Close the file; the next read opens it again and continues at its position."""
@@ -266,6 +283,86 @@ class LogTail:
             return []
         self._shown_bar = bar
         return [bar]
+
+
+class PipeTail(LogTail):
+    """Reads standard input, such as `docker logs -f`, without waiting for it; keeps the last KEPT_BYTES.
+
+    The lines that are there at first are old. After its end `path_error` says so.
+    """
+
+    def __init__(self, skippable_lines: SkippableLines | None = None, stdin: int = 0) -> None:
+        super().__init__(STDIN, skippable_lines)
+        self.old_bytes = sys.maxsize
+        self._stdin, self._kept = stdin, b""
+        self._first_t: float | None = None
+        self._ended_t: float | None = None
+        self._read_t, self._read_bytes = -1.0, 0  # the latest time of reading, and what was read then
+        self._poll = select.poll()
+        self._poll.register(stdin, select.POLLIN)
+        with suppress(OSError):  # no pipe, or the pipes of the user are too many
+            fcntl.fcntl(stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def size(self) -> int:
+        return self._position
+
+    def read_segments(self, now: float, limit: int = READ_BYTES) -> Iterable[LogSegment]:
+        if now != self._read_t:
+            self._begin_poll(now)
+        if self._ended_t is not None:
+            if now - self._ended_t >= REPORT_END_AFTER_SECONDS:
+                self.path_error = SourceError("standard input has ended: the watch goes on without it", _HINT)
+            return ()
+        try:
+            new = os.read(self._stdin, limit) if self._poll.poll(0) else None
+        except OSError as error:
+            raise SourceError(f"standard input cannot be read: {error.strerror}", _HINT) from error
+        if new is None:
+            return self._unfinished_bar()
+        if not new:
+            self._ended_t = now
+            self._end_backlog()
+            return self._segmenter.flush()
+        self._position += len(new)
+        self._read_bytes += len(new)
+        self._kept = (self._kept + new)[-KEPT_BYTES:]
+        return self._segmenter.split(new)
+
+    def read_last_bytes(self, count: int) -> bytes:
+        return self._kept[-count:]
+
+    def await_end(self) -> None:
+        ended = select.poll()
+        ended.register(self._stdin, 0)  # that nobody can write any more is reported all the same
+        ended.poll(AWAIT_END_SECONDS * 1000)
+
+    def all_segments(self) -> Iterator[LogSegment]:
+        """Yield all that comes, waiting for it until the end."""
+        while new := os.read(self._stdin, READ_BYTES):
+            yield from self._segmenter.split(new)
+
+    def _begin_poll(self, now: float) -> None:
+        self._first_t = now if self._first_t is None else self._first_t
+        if now - self._first_t >= BACKLOG_SECONDS and self._read_bytes < PIPE_BYTES:
+            self._end_backlog()
+        self._read_t, self._read_bytes = now, 0
+
+    def _end_backlog(self) -> None:
+        if self.old_bytes == sys.maxsize:
+            self.old_bytes = self._position
+
+
+def make_tail(path: Path | str, skippable_lines: SkippableLines | None = None) -> LogTail:
+    """Return the tail of a file or, where `path` is `-`, of standard input; ConfigError when that is a terminal."""
+    if os.fspath(path) != STDIN:
+        return LogTail(path, skippable_lines)
+    if os.isatty(0):
+        raise ConfigError(
+            "standard input is a terminal: no log comes from there",
+            "as in: docker logs -f c 2>&1 | memwatch --pid 1234 --log -",
+        )
+    is_file = stat.S_ISREG(os.fstat(0).st_mode)
+    return LogTail("/proc/self/fd/0", skippable_lines) if is_file else PipeTail(skippable_lines)
 
 
 def _read_at(fd: int, position: int, most: int) -> bytes:

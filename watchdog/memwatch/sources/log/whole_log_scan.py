@@ -10,7 +10,7 @@ from typing import Any
 
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, OutOfMemorySeen, PhaseSeen
 from memwatch.core.text_and_units import printable
-from memwatch.sources.log.log_tail import LogSegment, LogTail
+from memwatch.sources.log.log_tail import LogSegment, LogTail, PipeTail, make_tail
 from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.log.marker_presets import Preset
 from memwatch.sources.log.primary_counter import LocatedEvent
@@ -42,9 +42,9 @@ class LogScan:
 
 
 def scan_log(path: Path | str, presets: Sequence[Preset] = ()) -> LogScan:
-    """Read a whole log; SourceError when it cannot be read."""
+    """Read a whole log; SourceError when it cannot be read. `-` is standard input."""
     finder = MarkerFinder(presets)
-    tail = LogTail(path, finder.skippable_lines)
+    tail = make_tail(path, finder.skippable_lines)
     hits: list[LocatedEvent] = []
     changes = 0
     try:
@@ -85,6 +85,8 @@ def format_scan(found: LogScan, rows: int = 5) -> str:
 
 
 def _all_segments(tail: LogTail) -> Iterable[LogSegment]:
+    if isinstance(tail, PipeTail):
+        yield from tail.all_segments()
     size = tail.size()
     while tail.position < size:
         before = tail.position

@@ -82,7 +82,7 @@ def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
     """Read the facts at attach; what is not permitted is None. TargetGoneError when it exited meanwhile."""
     base = f"{root}/{target.pid}"
     argv = tuple(read_argv(target.pid, root))
-    path, reason = _stdout(base)
+    path, reason = reachable_path(base)
     facts = TargetFacts(
         target=target,
         command=command_line(argv) or printable(read_stat(target.pid, root).name),
@@ -171,11 +171,11 @@ def _boot_id(root: str) -> str:
     return data.decode("ascii", "replace").strip()
 
 
-def _stdout(base: str) -> tuple[str | None, str]:
-    """Return a path by which memwatch can open the file of descriptor 1, or None and why there is none."""
+def reachable_path(base: str, descriptor: str = "1") -> tuple[str | None, str]:
+    """Return a path by which memwatch can open the file of a descriptor, or None and, of stdout, why there is none."""
     try:
-        status = Path(base, "fd/1").stat()
-        name = str(Path(base, "fd/1").readlink())
+        status = Path(base, "fd", descriptor).stat()
+        name = str(Path(base, "fd", descriptor).readlink())
     except PermissionError:
         return None, "not permitted to see where its standard output goes"
     except OSError:

@@ -1,0 +1,152 @@
+"""Finds the log of a trainer whose stdout is no file, by what its processes hold open and what is in its folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from memwatch.errors import SourceError
+from memwatch.sources.kernel_files import read_whole
+from memwatch.sources.procfs import read_children, read_stat
+from memwatch.sources.target.target_facts import TargetFacts, reachable_path
+
+SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)
+_MAX_ANCESTORS, _MAX_PROCESSES = 3, 64  # of a pipeline (python | tee, in a script), and of the trainer's own (chosen)
+_MAX_ENTRIES, _MAX_DEPTH = 2000, 4  # of its folder, 5 ms; wandb/run-ID/files/output.log is the deepest
+_RECENT_SECONDS = 60.0  # two files of one kind that were written within this time are of two trainers
+_CONTAINER = re.compile(rb"[0-9a-f]{64}")
+_CONTAINER_LOGS = (  # Docker, Kubernetes, Podman
+    ("var/lib/docker/containers", "{id}/{id}-json.log"),
+    ("var/log/containers", "*-{id}.log"),
+    ("var/lib/containers/storage/overlay-containers", "{id}/userdata/ctr.log"),
+)
+_OPEN_LOG = re.compile(r"\.(?:log|out|err|txt|csv|jsonl)$|(?:^|/)(?:log|stdout|stderr)$", re.IGNORECASE)
+# Written by wandb, Lightning's CSVLogger, stable-baselines3 and Ray, Ultralytics; opened for each line, or by a helper.
+_FOLDER_LOGS = ("output.log", "metrics.csv", "progress.csv", "results.csv")
+_NO_LOGS = (("trainer_state.json", "trainer_state.json"), ("events.out.tfevents", "TensorBoard's event files"))
+
+
+def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[Path]:
+    """Return what may be its log, the best evidence first; empty when there is nothing.
+
+    First what its output goes to: files of the programs that read its pipe, of its container, of Slurm. Then log files
+    that it and its children have open for writing, and last those of its folder that are written since it began.
+    """
+    found = [*_output_files(facts, root), *_container_logs(facts, root, host), *_slurm_logs(facts)]
+    found += _open_logs(facts.target.pid, root)
+    if not found:
+        found += _folder_logs(facts)
+    own = set(filter(None, (_identity(f"/proc/self/fd/{number}") for number in (1, 2))))
+    return [Path(path) for path in dict.fromkeys(found) if _identity(path) not in own]
+
+
+def unread_files(facts: TargetFacts) -> str:
+    """Name what is in its folder and says how far it is, but is no text that can be followed; empty for nothing."""
+    names = {what for name, _, _ in _walk(facts) for start, what in _NO_LOGS if name.startswith(start)}
+    return " and ".join(sorted(names))
+
+
+def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
+    """Yield its stderr, and what the other programs of its pipeline write that read its stdout."""
+    pid = facts.target.pid
+    yield from _written(pid, root, lambda number, name: number == "2")
+    with suppress(OSError, SourceError):
+        pipe, session = os.readlink(f"{root}/{pid}/fd/1"), read_stat(pid, root).session_id  # noqa: PTH115
+        ancestor, ancestors = pid, []
+        for _ in range(_MAX_ANCESTORS if pipe.startswith("pipe:") else 0):
+            ancestor = read_stat(ancestor, root).parent_pid
+            if ancestor <= 1 or read_stat(ancestor, root).session_id != session:
+                break
+            ancestors.append(ancestor)
+        beside = {child for each in ancestors for child in read_children(each, root)} - {pid, os.getpid(), *ancestors}
+        for reader in sorted(beside)[:_MAX_PROCESSES]:
+            with suppress(OSError):
+                if os.readlink(f"{root}/{reader}/fd/0") == pipe:  # noqa: PTH115
+                    yield from _written(reader, root, lambda number, name: True)
+
+
+def _open_logs(pid: int, root: str) -> Iterator[str]:
+    pids = [pid]
+    for each in pids:
+        yield from _written(each, root, lambda number, name: _OPEN_LOG.search(name) is not None)
+        if len(pids) < _MAX_PROCESSES:
+            pids += read_children(each, root)
+
+
+def _written(pid: int, root: str, wanted: Callable[[str, str], bool]) -> Iterator[str]:
+    """Yield the regular files that a process has open for writing, by descriptor."""
+    folder = f"{root}/{pid}/fd"
+    try:
+        numbers = sorted(os.listdir(folder), key=int)  # noqa: PTH208 - the names are wanted
+    except (OSError, ValueError):
+        return
+    for number in numbers:
+        with suppress(OSError):
+            can_write = os.lstat(f"{folder}/{number}").st_mode & stat.S_IWUSR
+            if can_write and wanted(number, os.readlink(f"{folder}/{number}")):  # noqa: PTH115
+                path, _ = reachable_path(f"{root}/{pid}", number)
+                if path is not None:
+                    yield path
+
+
+def _container_logs(facts: TargetFacts, root: str, host: str) -> Iterator[str]:
+    """Yield the file that holds the container's output, where memwatch runs beside the container and may read it.
+
+    12:memory:/docker/9c0f...64 digits
+    """
+    with suppress(SourceError, OSError):
+        for found in set(_CONTAINER.findall(read_whole(f"{root}/{facts.target.pid}/cgroup"))):
+            for folder, name in _CONTAINER_LOGS:
+                yield from map(str, Path(host, folder).glob(name.format(id=found.decode())))
+
+
+def _slurm_logs(facts: TargetFacts) -> Iterator[str]:
+    environ = facts.environ or {}
+    folder, job = environ.get("SLURM_SUBMIT_DIR"), environ.get("SLURM_JOB_ID")
+    array = f"{environ.get('SLURM_ARRAY_JOB_ID')}_{environ.get('SLURM_ARRAY_TASK_ID')}"
+    for name in (f"slurm-{job}.out", f"slurm-{array}.out") if folder and job else ():
+        if Path(folder or "", name).is_file():
+            yield str(Path(folder or "", name))
+
+
+def _folder_logs(facts: TargetFacts) -> list[str]:
+    """The latest log of the first kind that is there; none where two of a kind are being written."""
+    there = [(name, path, status) for name, path, status in _walk(facts) if name in _FOLDER_LOGS]
+    for wanted in _FOLDER_LOGS:
+        logs = sorted((status.st_mtime, path) for name, path, status in there if name == wanted)
+        if logs and (len(logs) == 1 or logs[-2][0] < logs[-1][0] - _RECENT_SECONDS):
+            return [logs[-1][1]]
+    return []
+
+
+def _walk(facts: TargetFacts) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield name, path and status of its user's files in its folder that were written since it began."""
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - facts.target.start_ticks / os.sysconf("SC_CLK_TCK")
+    began, left = time.time() - age, _MAX_ENTRIES
+    own = f"/proc/{facts.target.pid}/cwd"  # in a container its path leads elsewhere from here
+    folders = [(facts.cwd if _identity(facts.cwd) == _identity(own) else own, 0)] if facts.cwd else []
+    for folder, depth in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in islice(entries, left):
+                left -= 1
+                if entry.is_dir(follow_symlinks=False) and depth < _MAX_DEPTH - 1:
+                    folders.append((entry.path, depth + 1))
+                elif entry.name in _FOLDER_LOGS or entry.name.startswith(tuple(start for start, _ in _NO_LOGS)):
+                    status = entry.stat(follow_symlinks=False)
+                    is_its = stat.S_ISREG(status.st_mode) and status.st_uid == facts.uid
+                    if is_its and status.st_mtime >= began:
+                        yield entry.name, entry.path, status
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
