@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,15 +17,24 @@ ENVIRONMENTS = ROOT / ".venv"
 PROGRAMS = [program for program in CATALOGUE if program.python == SMALL]
 
 
-@pytest.mark.parametrize("failing", [False, True], ids=["healthy", "failing"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_what_is_said_of_it_is_true(program: Program, failing: bool, tmp_path: Path) -> None:
+def facts(program: Program, failing: bool, tmp_path: Path) -> dict[str, Any]:
     if not (ENVIRONMENTS / SMALL / ".made").exists():
         pytest.skip("needs the small programs of the gallery: make tools")
     words = command(program, failing, tmp_path, ENVIRONMENTS)
     alone = unwatched(words, tmp_path / "unwatched")
     setting = Setting(failing, attach="pid", limit="flag", busy=False)
-    facts = watched(program, words, setting, alone, tmp_path / "watched")
-    facts |= {"peak_bytes": alone.peak, "unwatched_seconds": alone.seconds}
-    wrong = [cell for cell in row(facts, program) if "✗" in cell]
-    assert not wrong, facts
+    run = watched(program, words, setting, alone, tmp_path / "watched")
+    return run | {"peak_bytes": alone.peak, "unwatched_seconds": alone.seconds}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_healthy_program_is_left_in_peace(program: Program, tmp_path: Path) -> None:
+    found = facts(program, False, tmp_path)
+    assert [cell for cell in row(found, program) if "✗" in cell] == [], found
+
+
+def test_a_history_that_is_kept_is_named_and_interrupted(tmp_path: Path) -> None:
+    (deap,) = (program for program in PROGRAMS if program.name == "DEAP")
+    found = facts(deap, True, tmp_path)
+    assert found["right_cause"] and found["interrupts"], found
+    assert found["end"].startswith("interrupted"), found
