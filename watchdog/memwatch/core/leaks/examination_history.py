@@ -56,6 +56,11 @@ class ExaminationRecord:
         """Bytes of all Python objects."""
         return sum(self.sizes.values())
 
+    @property
+    def resident_bytes(self) -> int:
+        """Resident bytes of this process alone, of all kinds; 0: not known."""
+        return sum(self.kinds.values())
+
 
 @dataclass(frozen=True, slots=True)
 class ExaminationInterval:

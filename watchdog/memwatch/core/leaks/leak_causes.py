@@ -450,8 +450,10 @@ def _unattributed_findings(
         yield _figure_finding(context, memory, figures)
     elif heap is not None and heap.per_unit - in_attributes >= EXPLAINS * rest:
         yield _object_finding(history, context, heap, {growth.name: growth for growth in growing})
-    elif latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown and (
-        history.has_seen_within or len(history.comparable) >= SEVERAL
+    elif (
+        latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown
+        and (not first.kinds or latest.resident_bytes - first.resident_bytes >= EXPLAINS * grown)  # it is this process
+        and (history.has_seen_within or len(history.comparable) >= SEVERAL)
     ):
         yield _native_finding(history, context, memory)
 
