@@ -27,6 +27,7 @@ MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that
 CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread over it (chosen: above PHASE_SHARE).
 NAMES_CPU_SECONDS = 0.3  # of a look at names, before one was made: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 15e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 15).
+CPU_SECONDS_PER_OBJECT_OF_SMALL = 30e-6  # as above, of a heap of 25,000 objects (measured).
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
 CHEAP_SHARE = 0.33  # of what examinations may spend: a heap that costs no more is read without more reason (chosen).
 FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
@@ -276,7 +277,7 @@ class ExaminationSchedule:
             return None
         if self._objects is None:  # The first look counts them.
             cheap = CHEAP_SHARE * window.seconds
-            most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT))
+            most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL))
             return most, min(left, MAX_OVERRUN * max(cheap, self._names_cpu)), KILL_SECONDS
         return 0, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
 
