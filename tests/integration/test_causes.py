@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.mainjob import Folder, Memwatch, memwatch, trainer, until
+from support.mainjob import Folder, Memwatch, memwatch, roomy_budget, trainer, until
 from support.pythons import PROGRAMS
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(200)]
@@ -19,19 +19,13 @@ SECONDS = 1.5  # of a phase, two of which are a generation: longer than an exami
 SURELY_SECONDS = 2.5  # ... on a busy machine, where those at phases must not be left out
 
 
-# What is named counts here; how much CPU a minute may cost has tests of its own.
-BUDGET = "diagnosis: {cpu_share: 0.25}\n"
-
-
 @contextmanager
 def watched(kind: str, tmp_path: Path) -> Iterator[Memwatch]:
     folder = Folder(tmp_path)
     seconds = SURELY_SECONDS if kind == "fragmentation" else SECONDS
     with trainer(folder, program=[sys.executable, str(PROGRAMS / "causes.py"), kind, str(seconds)]) as run:
-        tmp_path.joinpath("budget.yaml").write_text(BUDGET)
         target = [
-            "--config",
-            str(tmp_path / "budget.yaml"),
+            *roomy_budget(tmp_path),
             "--pid",
             str(run.pid),
             "--log",

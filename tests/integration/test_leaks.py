@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.mainjob import EXAMPLE, Folder, memwatch, trainer
+from support.mainjob import EXAMPLE, Folder, memwatch, roomy_budget, trainer
 from support.pythons import needed_python
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(300)]
@@ -83,10 +83,8 @@ def watched(leak: str, python: str, tmp_path: Path, generations: int) -> list[di
         str(folder.checkpoints),
     ]
     with trainer(folder, program=program) as run:
-        tmp_path.joinpath("budget.yaml").write_text("diagnosis: {cpu_share: 0.25}\n")  # its bound has tests of its own
         target = [
-            "--config",
-            str(tmp_path / "budget.yaml"),
+            *roomy_budget(tmp_path),
             "--pid",
             str(run.pid),
             "--log",

@@ -133,6 +133,13 @@ def memwatch(
             running.kill()
 
 
+def roomy_budget(folder: Path) -> tuple[str, str]:
+    """Options for a test of what is named: how much CPU examinations may take has tests of its own."""
+    config = folder / "budget.yaml"
+    config.write_text("diagnosis: {cpu_share: 0.25}\n")
+    return "--config", str(config)
+
+
 def free_port() -> int:
     """One that nothing listens at."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
