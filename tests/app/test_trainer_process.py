@@ -393,6 +393,13 @@ def test_the_logs_last_words(bench: Bench, event: Event, cause: Cause) -> None:
     assert bench.end().cause is cause
 
 
+def test_a_status_that_systemd_reaped_first_is_asked_of_it() -> None:
+    bench = Bench(systemd_status=lambda pid, cgroup: 130 if (pid, cgroup) == (TARGET.pid, "/job") else None)
+    bench.look(1.0)
+    bench.world.status = None  # type: ignore[assignment]
+    assert bench.end().exit_code == 130
+
+
 def test_with_nothing_known_nothing_is_claimed() -> None:
     bench = Bench()
     bench.world.status = None  # type: ignore[assignment]

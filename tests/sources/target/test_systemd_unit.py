@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.errors import AttachError, ConfigError, MemwatchError, NoTrainerError
-from memwatch.sources.target.systemd_unit import SystemdUnit, parse_unit, read_unit
+from memwatch.sources.target.systemd_unit import SystemdUnit, parse_unit, read_exit_status, read_unit
 
 SERVICE = b"MainPID=4711\nLoadState=loaded\nActiveState=active\nControlGroup=/system.slice/trainer.service\n"
 
@@ -73,3 +73,33 @@ def test_no_systemd_here() -> None:
 def test_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(AttachError, match="no answer from systemd"):
         read_unit("trainer", program(tmp_path, "exec sleep 60"), 0.2)
+
+
+# --- how a service's main process ended -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("ExecMainPID=4711\nExecMainCode=1\nExecMainStatus=130\n", 130),
+        ("ExecMainPID=4711\nExecMainCode=2\nExecMainStatus=9\n", -9),
+        ("ExecMainPID=4711\nExecMainCode=3\nExecMainStatus=6\n", -6),  # with a core dump
+        ("ExecMainPID=4711\nExecMainCode=0\nExecMainStatus=0\n", None),  # it runs
+        ("ExecMainPID=4712\nExecMainCode=1\nExecMainStatus=0\n", None),  # started again meanwhile
+        ("", None),
+    ],
+)
+def test_how_a_main_process_ended(tmp_path: Path, answer: str, expected: int | None) -> None:
+    systemctl = program(tmp_path, f'echo "$@" > {tmp_path}/asked; cat <<E\n{answer}E')
+    assert read_exit_status(4711, "/training.slice/trainer@1.service/payload", systemctl) == expected
+    assert (tmp_path / "asked").read_text().endswith("-- trainer@1.service\n")
+
+
+@pytest.mark.parametrize("cgroup", ["/", "", "/user.slice/session-3.scope"])
+def test_systemd_is_not_asked_for_what_is_no_service(cgroup: str) -> None:
+    assert read_exit_status(4711, cgroup, "/bin/false") is None
+
+
+def test_a_systemd_that_cannot_answer_is_no_error(tmp_path: Path) -> None:
+    for systemctl in ("/nowhere/systemctl", program(tmp_path, "exit 1")):
+        assert read_exit_status(4711, "/a.service", systemctl) is None

@@ -4,16 +4,16 @@
 from support.here import SLOW, machine
 from support.machine import WATCH, configuration
 
-LIMITED = SLOW.replace("1}", "1, limit: 130MB}")
+LIMITED = SLOW.replace("1}", "1, limit: 160MB}")
 
-here = machine()
+here = machine("180M")
 here.configure(configuration(quick=SLOW + "daemon: {wait_seconds: 0.2}\n"))
 here.drop_in("WatchdogSec=12s")
 here.sh(f"systemctl restart {WATCH}")
 here.trainer("saves 60 6 4 40")
 here.until(lambda: len(here.main_memory().get("generations", ())) > 2)
 main = here.main_memory()
-assert (main["limit"], main["limit_origin"]) == (140 << 20, "cgroup /training.slice/trainer.service"), main
+assert (main["limit"], main["limit_origin"]) == (180 << 20, "cgroup /training.slice/trainer.service"), main
 run, first = here.status()["run_id"], here.pid()
 status = dict(line.split(":\t", 1) for line in here.sh(f"cat /proc/{first}/status").splitlines())
 assert int(status["CapEff"], 16) == 1 << 5 | 1 << 19 and int(status["VmLck"].split()[0]) > 10_000, status
@@ -29,15 +29,15 @@ print("killed, and back with its past")
 
 here.configure(configuration(quick=LIMITED + "daemon: {wait_seconds: 0.2}\n"))
 here.sh(f"systemctl reload {WATCH}")
-here.until(lambda: here.main_memory().get("limit") == 130_000_000)
+here.until(lambda: here.main_memory().get("limit") == 160_000_000)
 here.configure("target: [")
 here.sh(f"systemctl reload {WATCH}")
 here.until(lambda: any("configuration" in one and "stays in force" in one for one in here.told("source_failed")))
-assert here.show(WATCH, "ActiveState") == "active" and here.main_memory()["limit"] == 130_000_000
+assert here.show(WATCH, "ActiveState") == "active" and here.main_memory()["limit"] == 160_000_000
 print("reloaded; refused what is broken")
 
 here.until(lambda: here.told("exited"))
-assert "checkpoint saved" in here.told("exited")[0] and "exit status 130" in here.told("exited")[0], here.told("exited")
+assert "checkpoint saved" in here.told("exited")[0], here.told("exited")
 assert [one["PRIORITY"] for one in here.journal() if one["MESSAGE"].startswith("interrupt ")] == ["4"]
 assert here.sh("stat -c %s /srv/trainer/state.ckpt").strip() == "1000000"
 assert "oom_kill 0" in here.sh("cat /sys/fs/cgroup/training.slice/memory.events")
@@ -49,5 +49,13 @@ here.sh(f"kill -STOP {before}")
 here.until(lambda: here.show(WATCH, "NRestarts") == "2" and here.show(WATCH, "ActiveState") == "active")
 assert here.pid() not in (0, before) and any("watchdog" in one["MESSAGE"].lower() for one in here.journal())
 print("standing still, and begun anew by the watchdog")
+
+# This kernel keeps no status of a process that was reaped, and systemd that of a unit that failed.
+here.trainer("saves 60 1 40 40")
+here.until(lambda: "new process" in here.told("attached")[-1] and here.told("forecast")[-1].startswith("warming up"))
+here.sh(f"kill -STOP {here.pid()}; systemctl kill -s KILL trainer; sleep 2; kill -CONT {here.pid()}")
+here.until(lambda: len(here.told("exited")) > 1)
+assert "SIGKILL" in here.told("exited")[1], here.told("exited")
+print("how it ended is told by systemd, which reaped it while memwatch stood still")
 here.sh(f"systemctl stop {WATCH}")
 assert here.show(WATCH, "Result") == "success"

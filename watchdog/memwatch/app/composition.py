@@ -49,6 +49,7 @@ from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
+from memwatch.sources.target.systemd_unit import read_exit_status
 from memwatch.sources.target.target_facts import (
     TargetFacts,
     identify,
@@ -128,6 +129,7 @@ class TrainerWatch:
                 kmsg=self._open_kernel_log(stack),
                 checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
+                systemd_status=read_exit_status,
                 log_end=self._log.read_last_text,
             )
             self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))

@@ -59,16 +59,18 @@ class WatchedTrainer:
         kmsg: KmsgReader | None,
         checkpoints: CheckpointWatch,
         child_status: Callable[[], int] | None = None,
+        systemd_status: Callable[[int, str], int | None] = lambda pid, cgroup: None,
         log_end: Callable[[], str] = lambda: "",
     ) -> None:
         """`tree_parents` returns the parent PID of each descendant, including those that ended shortly before.
 
         `child_status`, given if the trainer is memwatch's own child, waits for its end and returns its status, -N for
-        signal N. `log_end` returns the end of its log.
+        signal N; `systemd_status` asks systemd for that of the main process of the service with this cgroup. `log_end`
+        returns the end of its log.
         """
         self._signaller, self._tree_parents, self._cgroup = signaller, tree_parents, cgroup
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
-        self._log_end = log_end
+        self._systemd_status, self._log_end = systemd_status, log_end
         self._pid = signaller.target.pid
         self._was_alive = False  # after the kernel's log was opened: an earlier kill is not in what is read of it
         self._survived_kills: int | None = None  # the cgroup's count of OOM kills while the trainer was alive
@@ -189,6 +191,9 @@ class WatchedTrainer:
         deadline = time.monotonic() + REAPED_WITHIN_SECONDS
         while (status := self._signaller.exit_status()) is None and time.monotonic() < deadline:
             time.sleep(STATUS_POLL_SECONDS)
+        if status is None and self._memory is not None and self._memory.levels:
+            code = self._systemd_status(self._pid, self._memory.levels[0].path)  # it reaped it before memwatch looked
+            status = ExitStatus.from_returncode(code) if code is not None else None
         return status
 
     def _last_checkpoint(self, t: float, worked_until_t: float) -> LastCheckpoint | None:
