@@ -140,7 +140,7 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
             target = ["--pid", str(trainer.pid), "--log", "main.log"]
             watch = subprocess.Popen([*memwatch, *target, *options], stdout=out, stderr=err, **started)
         else:
-            run = [*memwatch, "run", *options, "--log", "main.log", "--", *words]
+            run = [*memwatch, "run", *options, "--", *words]
             watch = subprocess.Popen([*confinement.prefix, *run], stdout=out, stderr=err, **confined)
         try:
             _, status, usage = wait(watch, LONGEST_SECONDS)

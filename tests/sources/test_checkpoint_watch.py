@@ -201,6 +201,49 @@ def test_old_files_beside_the_first_checkpoint_are_not_new(tmp_path):
     assert len(told) == 1 and "model.pt" in told[0] and "more" not in told[0]
 
 
+def test_a_temporary_file_where_everybody_writes_brings_no_saves_of_others(tmp_path):
+    own, shared = tmp_path / "own", tmp_path / "tmp"
+    for folder in (own, shared, shared / "others"):
+        folder.mkdir()
+    shared.chmod(0o1777)
+    trainer = Watched(own)
+    with (shared / "tmp8x1").open("wb") as file:  # as fsspec writes what it moves to its place when it is complete
+        file.write(b"PK\x03\x04")
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    (shared / "others" / "model.pt").write_bytes(b"\x01" * 1000)
+    (shared / "checkpoint.pt").write_bytes(b"\x01" * 1000)
+    (shared / "tmp8x1").rename(own / "model.ckpt")
+    told = [evidence for _ in range(12) for state, evidence in trainer.step() if state == "saved"]
+    assert len(told) <= 1 and all("model.ckpt" in one and "more" not in one for one in told)
+
+
+def test_beside_a_save_elsewhere_only_its_own_folder_is_read(tmp_path):
+    own, elsewhere = tmp_path / "own", tmp_path / "runs" / "a"
+    for folder in (own, elsewhere / "old" / "deep"):
+        folder.mkdir(parents=True)
+    trainer = Watched(own)
+    with (elsewhere / "model.pt").open("wb") as file:
+        grow(file)
+        assert trainer.steps(1) == ["writing"]
+    assert trainer.steps(6) == ["saved"]
+    (elsewhere / "old" / "deep" / "model.pt").write_bytes(b"\x01" * 1000)
+    (tmp_path / "runs" / "model.pt").write_bytes(b"\x01" * 1000)
+    assert trainer.steps(12) == []
+
+
+def test_what_is_moved_here_from_before_the_watch_is_no_save(tmp_path):
+    own, before = tmp_path / "own", tmp_path / "before"
+    for folder in (own, before):
+        folder.mkdir()
+    (before / "model.pt").write_bytes(b"\x01" * 1000)
+    os.utime(before / "model.pt", (1e9, 1e9))
+    trainer = Watched(own)
+    assert trainer.steps(6) == []
+    before.rename(own / "before")
+    assert trainer.steps(12) == []
+
+
 def test_a_whole_set_is_saved_together(tmp_path):
     trainer = Watched(tmp_path)
     with (tmp_path / "model.pt").open("wb") as file:

@@ -250,6 +250,14 @@ def changed_ns(folder: str) -> int | None:
         return None
 
 
+def is_shared(folder: str) -> bool:
+    """Whether everybody writes to this folder, as to /tmp: what is new in it may be of any program."""
+    try:
+        return bool(os.stat(folder).st_mode & stat.S_ISVTX)  # noqa: PTH116 -- as changed_ns
+    except OSError:
+        return False
+
+
 def is_gone(path: str) -> bool:
     """Whether the file is gone; False where that is not known."""
     try:
@@ -283,7 +291,6 @@ class FolderWalk:
 
     def __init__(self) -> None:
         self._listed: dict[str, _Listing] = {}
-        self.was_cut = False  # the last walk met a bound: what it finds later may be old
 
     def files(self, roots: Iterable[str], depth: int | None = None) -> Iterator[str]:
         """Yield paths of files in `roots` and, `depth` levels deep (None: any), below them; symbolic links count.
@@ -292,11 +299,10 @@ class FolderWalk:
         """
         pending = deque((root, 0) for root in roots)
         visited: set[FileId] = set()
-        self.was_cut, count = False, 0
+        count = 0
         while pending:
             folder, level = pending.popleft()
             if len(visited) >= FOLDERS_MAX or count >= FILES_MAX:
-                self.was_cut = True
                 return
             before = self._listed.get(folder)
             listing = self._list(folder, visited)

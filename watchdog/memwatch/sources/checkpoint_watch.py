@@ -43,6 +43,7 @@ SMALL_TEXT_BYTES = 16_384  # The same of text without lines, as JSON (chosen).
 SAVES_KEPT = 5  # Latest saves, by which their length and what is on disk are known (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
 SERIES_MAX = 256  # Series of files that are told apart: a bound on memory.
+LEARNED_DEPTH = 1  # Of folders outside the trainer's own that are read: its save may be a folder in one of them.
 LEARNED_MAX = 8  # Latest folders in which a checkpoint was written that are read: a bound on time.
 
 
@@ -325,12 +326,12 @@ class CheckpointWatch:
             self._learn(os.path.dirname(entry.path))  # noqa: PTH120
 
     def _learn(self, folder: str) -> None:
-        """Walk this folder too; what is there already is not new."""
+        """Walk this folder too, unless everybody writes there; what is there already is not new."""
         is_below = self._cwd and f"{folder}/".startswith(f"{self._cwd}/")
-        if is_below or folder in self._learned or self._globs:
+        if is_below or folder in self._learned or self._globs or files.is_shared(folder):
             return
         self._learned.append(folder)
-        for path in self._walk.files([folder], depth=0):
+        for path in self._walk.files([folder], depth=LEARNED_DEPTH):
             if path not in self._written and (seen := fingerprint(path)) and seen.mtime_ns < self._since_ns:
                 self._known.setdefault(path, seen)
 
@@ -355,7 +356,8 @@ class CheckpointWatch:
             for pattern in self._globs:
                 yield from islice(glob.iglob(pattern, recursive=True), files.FILES_MAX)  # noqa: PTH207
             return
-        yield from self._walk.files([*([self._cwd] if self._cwd else []), *self._learned])
+        yield from self._walk.files([self._cwd] if self._cwd else [])
+        yield from self._walk.files(self._learned, depth=LEARNED_DEPTH)
 
     def _note_changes(self, now: float, paths: Iterable[str]) -> None:
         known, changed = self._known, list[tuple[str, Fingerprint, bool]]()
@@ -368,8 +370,8 @@ class CheckpointWatch:
             known[path] = mark
             if not self._has_read_folders or mark.file_id in self._open:
                 continue
-            if is_new and self._walk.was_cut and mark.mtime_ns < self._since_ns:
-                continue  # it was there before, beyond what was walked
+            if is_new and mark.mtime_ns < self._since_ns:
+                continue  # it was there before, beyond what was walked, or was moved here
             if is_renamed and not any(written.mark == mark for written in self._written.values()):
                 continue  # a rotated log, the checkpoint before
             changed.append((path, mark, is_new))
