@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.decision.burst_detector import (
-    BURST_SAMPLES,
-    CEILING_SECONDS,
-    PERIOD_FLOOR_SECONDS,
-    PERIOD_SECONDS,
-    RISES_KEPT,
-    BurstDetector,
-    RampDetector,
-)
+from memwatch.core.decision.burst_detector import CEILING_SECONDS, BurstDetector, ClimbDetector
 
 GB = 10**9
 
@@ -26,7 +18,7 @@ def climb(burst: BurstDetector, t: float, values: list[float]) -> bool:
     for value in values:
         t += 1
         burst.add_samples((t,), (int(value * GB),))
-        threatened |= value >= 98 and burst.threat_rate(int((100 - value) * GB), 100 * GB, 15) > 0.0
+        threatened |= value >= 98 and burst.threat_rate(int((100 - value) * GB), 100 * GB, 15, math.inf) > 0.0
     return threatened
 
 
@@ -46,88 +38,64 @@ def test_a_climb_like_those_before_does_not_threaten():
     assert not climb(burst, t, [*[64.0] * 30, 74, 84, 94])
 
 
-class Plain:
-    """The ceiling and the climbs by their definition, from all readings that there were."""
-
-    def __init__(self) -> None:
-        self.looks: list[tuple[float, int]] = []
-        self.learned = 0
-        self.rises = deque([0], maxlen=RISES_KEPT)
-        self.period_t: float | None = None
-
-    def observe(self, t: float, used_bytes: int) -> None:
-        self.looks.append((t, used_bytes))
-        while self.is_over(t, self.learned):
-            begun, used = self.looks[self.learned]
-            self.learned += 1
-            after = [u for at, u in self.looks[self.learned :] if at <= begun + CEILING_SECONDS]
-            self.rises[-1] = max(self.rises[-1], max(after, default=used) - used)
-        if self.period_t is None or t - self.period_t > PERIOD_SECONDS:
-            self.begin_period(t)
-
-    def is_over(self, t: float, number: int) -> bool:
-        return self.looks[number][0] < min(t - 2 * CEILING_SECONDS, self.looks[-BURST_SAMPLES:][0][0])
-
-    def begin_period(self, t: float) -> None:
-        if self.period_t is None or t - self.period_t >= PERIOD_FLOOR_SECONDS:
-            self.period_t = t
-            self.rises.append(0)
-
-    @property
-    def ceiling(self) -> int:
-        return max([self.looks[0][1], *(used for at, used in self.looks if at < self.looks[-1][0] - CEILING_SECONDS)])
-
-
 @given(
-    readings=st.lists(
-        st.tuples(
-            st.sampled_from([0.0, 0.05, 0.5, 1.0, 3.0, 9.9, 10.0, 12.0, 60.0, 700.0]),
-            st.integers(0, 20),
-            st.sampled_from([False] * 9 + [True]),
-        ),
+    samples=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.05, 0.5, 1.0, 3.0, 9.9, 10.0, 12.0, 60.0, 700.0]), st.integers(0, 20)),
         min_size=1,
         max_size=150,
     )
 )
-def test_what_is_kept_of_the_readings_is_what_all_of_them_say(readings):
-    burst, plain, t = BurstDetector(), Plain(), 0.0
-    for gap, used, begins in readings:
+def test_the_ceiling_is_the_most_of_all_samples_but_the_recent(samples):
+    burst, seen, t = BurstDetector(), list[tuple[float, int]](), 0.0
+    for gap, used in samples:
         t += gap
         burst.add_samples((t,), (used,))
-        plain.observe(t, used)
-        if begins:
-            burst.begin_period(t)
-            plain.begin_period(t)
-        assert burst._ceiling == plain.ceiling
-        assert burst._rises == plain.rises
+        seen.append((t, used))
+        settled = [used for at, used in seen if at < t - CEILING_SECONDS]
+        assert burst._ceiling == max([seen[0][1], *settled])
 
 
 def test_what_is_kept_is_bounded():
     burst = BurstDetector()
     for i in range(20_000):
         burst.add_samples((i * 0.05,), ((i * 7919) % 1000,))
-    kept = [*burst._recent, *burst._climbs._starts, *burst._climbs._ahead, *burst._climbs._tops]
-    assert len(kept) < 4 * 2 * CEILING_SECONDS / 0.05
+    assert len(burst._recent) <= CEILING_SECONDS / 0.05 + 1
 
 
 LEAD = 16.0
 
 
-def ramp(levels: list[float]) -> list[int]:
-    """At which of the readings, one a second, a ramp threatens. GB of 100."""
-    ramp, threatened = RampDetector(), []
+def believed(levels: list[float], usual_headroom: float = math.inf) -> list[int]:
+    """At which of the samples, one a second, a climb is believed to reach the limit. GB of 100."""
+    climb, found = ClimbDetector(), []
+    climb.set_window_seconds(LEAD)
     for t, level in enumerate(levels):
-        ramp.set_window_seconds(LEAD)
-        ramp.add_samples((float(t),), (int(level * GB),))
-        if ramp.threat_rate(int((100 - level) * GB)):
-            threatened.append(t)
-    return threatened
+        climb.add_samples((float(t),), (int(level * GB),))
+        if climb.threat_rate(int(level * GB), int((100 - level) * GB), usual_headroom):
+            found.append(t)
+    return found
 
 
-def test_a_steady_climb_to_the_limit_threatens_before_a_checkpoint_would_be_too_late():
-    seconds = 100
-    at = ramp([50.0] * 60 + [50 + 0.5 * t for t in range(seconds)])
-    assert at and 60 < at[0] < 60 + seconds - LEAD
+@pytest.mark.parametrize("seconds", [40, 100, 400])
+def test_a_steady_climb_to_the_limit_is_believed_before_a_checkpoint_would_be_too_late(seconds):
+    at = believed([50.0] * 60 + [50 + 50 * t / seconds for t in range(seconds)])
+    assert at and 60 < at[0] <= 60 + seconds - LEAD
+
+
+def test_an_accelerating_climb_is_believed_in_time_too():
+    at = believed([50.0] * 60 + [50 + 50 * (t / 60) ** 2 for t in range(60)])
+    assert at and at[0] <= 120 - LEAD / 2
+
+
+def test_a_pause_does_not_end_a_climb():
+    at = believed([50.0] * 60 + [50 + 0.8 * t for t in range(30)] + [74.0] * 10 + [74 + 0.8 * t for t in range(30)])
+    assert at and at[0] <= 60 + 30 + 10 + 32 - LEAD + 2
+
+
+def test_what_generations_like_those_before_would_do_is_not_new():
+    levels = [50.0] * 60 + [50 + 0.5 * t for t in range(100)]
+    assert believed(levels, usual_headroom=10 * GB)[0] > believed(levels)[0]
+    assert believed(levels, usual_headroom=0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +106,28 @@ def test_a_steady_climb_to_the_limit_threatens_before_a_checkpoint_would_be_too_
         pytest.param(([60.0 + t for t in range(36)] + [60.0] * 36) * 5, 72, id="a climb such as there was"),
         pytest.param([50 + 0.02 * t for t in range(1000)], 0, id="slow"),
         pytest.param([50 + 0.01 * t + (35.0 if t >= 60 else 0.0) for t in range(120)], 0, id="a step in a slow climb"),
+        pytest.param([95 + 4 * ((t * 7919) % 11) / 11 for t in range(600)], 60, id="unrest near the limit"),
     ],
 )
-def test_what_is_no_ramp(levels, since):
-    assert [t for t in ramp(levels) if t >= since] == []
+def test_what_is_no_climb(levels, since):
+    assert [t for t in believed(levels) if t >= since] == []
+
+
+@given(
+    samples=st.lists(st.tuples(st.sampled_from([0.5, 1.0, 3.0, 20.0]), st.integers(0, 100)), min_size=2, max_size=80),
+    cut=st.integers(1, 79),
+)
+def test_samples_are_added_one_by_one_or_together(samples, cut):
+    times, used, t = [], [], 0.0
+    for gap, level in samples:
+        t += gap
+        times.append(t)
+        used.append(level)
+    one, two = ClimbDetector(), ClimbDetector()
+    for climb in (one, two):
+        climb.set_window_seconds(LEAD)
+    one.add_samples(times, used)
+    two.add_samples(times[:cut], used[:cut])
+    for t, level in zip(times[cut:], used[cut:], strict=True):
+        two.add_samples((t,), (level,))
+    assert (one.record, one.rate, one._cells) == (two.record, two.rate, two._cells)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
+from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import (
@@ -38,7 +38,7 @@ from support.watch import TARGET
 GB = 10**9
 
 
-class Ramped(RampDetector):
+class Climbing(ClimbDetector):
     def __init__(self) -> None:
         super().__init__()
         self.set_window_seconds(40.0)
@@ -54,7 +54,7 @@ class OneResourceLedger:
 
 KINDS: dict[str, Callable[[], Any]] = {
     "burst": BurstDetector,
-    "ramp": Ramped,
+    "climb": Climbing,
     "peak rate": PeakRate,
     "teeth": SawtoothDetector,
     "rhythm": lambda: GenerationTracker(0.0, 0.0, None),

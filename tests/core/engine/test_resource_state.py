@@ -50,7 +50,7 @@ def test_a_change_of_the_limit_is_no_rise() -> None:
         resource.add_sample(float(t), usage(1000))
     resource.add_sample(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     resource.add_sample(5.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
-    assert resource.burst.threat_rate(10, 2000, 5.0) == 0.0
+    assert resource.burst.threat_rate(10, 2000, 5.0, math.inf) == 0.0
 
 
 def in_cgroup(used: int, limit: int = LIMIT) -> Usage:

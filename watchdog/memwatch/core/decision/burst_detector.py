@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain, islice, pairwise, takewhile
 
+from memwatch.core.robust_statistics import median
 from memwatch.core.sample_windows import first_beyond
 
 BURST_SAMPLES = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
@@ -13,19 +15,17 @@ SEEN_SECONDS = 1.5  # ... and so long, or a single allocation between two close 
 SEEN_SHARE = 0.25  # ... unless it is already this share of the room that is left
 CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago
 RATE_SECONDS = 10.0  # that its rate is measured over, where single readings are unrest
-RISES_KEPT = 16  # periods whose highest climb is remembered: a checkpoint's peak may come every ten generations
-PERIOD_SECONDS = 600.0  # a period is a generation, but no longer than this ...
-PERIOD_FLOOR_SECONDS = 20.0  # ... and no shorter: within it a climb cannot be told from the next
-RISE_FACTOR = 1.25  # a climb up to so much higher than any remembered is like them
 NOISE_LOOKS = 64  # readings that ordinary unrest is averaged over
 NOISE_FACTOR = 3.0  # growth within so many times of it is unrest
 REACTION_SECONDS = 2.0  # a burst is seen, seen again, and told to the trainer
 EXHAUSTED_SHARE = 0.005  # headroom under this share of the limit, still shrinking, is none: even a write is cut short
 
-PARTS = 5  # of the time that a ramp is looked at over
-MOST_IN_PART = 0.5  # of a ramp's rise
-LEAST_OVER, MOST_OVER = 0.8, 2.0  # of the time that is looked over, between the first part and the last
-NEW_SHARE = 0.4  # of the rise is beyond all before
+CELLS = 8  # in the time that a checkpoint takes: four steps are half of it
+CELLS_KEPT = 96  # a climb of twelve times as long
+LEAST_STEPS = 4  # from cell to cell: fewer are no climb
+STEADY_SHARE = 0.25  # of the usual step: a smaller one is a pause, a fall by more is the end
+MOST_IN_STEP = 0.5  # of a climb's rise: more is a jump
+BELIEVED = 0.5  # probability that a climb goes on to the limit
 
 _Reading = tuple[float, int]  # time, bytes
 
@@ -40,54 +40,27 @@ class BurstDetector:
     def __init__(self) -> None:
         self._latest: deque[_Reading] = deque(maxlen=BURST_SAMPLES)
         self._recent: deque[_Reading] = deque()  # of the last CEILING_SECONDS
-        self._climbs = _Climbs()
         self._seen = 0
         self._ceiling: int | None = None  # of all readings but the recent; the first one while there are no others
         self._unrest = 0.0
-        self._rises: deque[int] = deque([0], maxlen=RISES_KEPT)  # the highest climb of each of the latest periods
-        self._period_t: float | None = None
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Readings in order; times never go back."""
-        first = 0
         if self._ceiling is None:
             self._ceiling = used[0]
             self._take(times[:1], used[:1])
-            self.begin_period(times[0])
-            first = 1
-        while first < len(times):
-            end = len(times)
-            if self._is_over(times[-1]):  # up to the reading that ends the period
-                end = next(i for i in range(first, len(times)) if self._is_over(times[i])) + 1
-            self._learn_unrest(used[first:end])
-            self._take(times[first:end], used[first:end])
-            if self._is_over(times[end - 1]):
-                self.begin_period(times[end - 1])
-            first = end
-
-    def _is_over(self, t: float) -> bool:
-        return self._period_t is not None and t - self._period_t > PERIOD_SECONDS
+            times, used = times[1:], used[1:]
+        if times:
+            self._learn_unrest(used)
+            self._take(times, used)
 
     def _take(self, times: Sequence[float], used: Sequence[int]) -> None:
         readings = list(zip(times, used, strict=True))
         self._latest.extend(readings[-BURST_SAMPLES:])
         recent, t = self._recent, times[-1]
         recent.extend(readings)
-        settled = []
         while recent[0][0] < t - CEILING_SECONDS:
-            settled.append(recent.popleft())
-        if settled:
-            self._ceiling = max(self._ceiling or 0, *[used for _, used in settled])
-            self._climbs.append(settled)
-        over_t = min(t - 2 * CEILING_SECONDS, self._latest[0][0])  # what began later may be under way
-        self._rises[-1] = max(self._rises[-1], self._climbs.highest_before(over_t))
-
-    def begin_period(self, t: float) -> None:
-        """A generation begins (or so much time has passed): climbs of long ago are forgotten."""
-        if self._period_t is not None and t - self._period_t < PERIOD_FLOOR_SECONDS:
-            return
-        self._period_t = t
-        self._rises.append(0)
+            self._ceiling = max(self._ceiling or 0, recent.popleft()[1])
 
     def _learn_unrest(self, used: Sequence[int]) -> None:
         # a single jump counts as four times the usual at most, or one burst would hide the next; while there was no
@@ -128,21 +101,17 @@ class BurstDetector:
         (t0, used0), (t1, used1) = _middle(readings[-third:]), _middle(readings[:third])
         return max(0.0, (used1 - used0) / (t1 - t0)) if t1 > t0 else 0.0
 
-    def threat_rate(self, headroom_bytes: int, limit_bytes: int, lead: float) -> float:
+    def threat_rate(self, headroom_bytes: int, limit_bytes: int, lead: float, usual_headroom: float) -> float:
         """Bytes/s at which the room that is left would be gone before a checkpoint is complete; 0 when it would not."""
-        if self._ceiling is None:
+        if self._ceiling is None or headroom_bytes >= usual_headroom:
             return 0.0
         beyond = self._latest[-1][1] - self._ceiling
-        if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or self._tops_out(headroom_bytes):
+        if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or beyond < BELIEVED * (
+            beyond + headroom_bytes
+        ):
             return 0.0
         rate, sure = self.rate(headroom_bytes), headroom_bytes - NOISE_FACTOR * self._unrest
         return rate if sure < rate * lead else 0.0
-
-    def _tops_out(self, headroom_bytes: int) -> bool:
-        """The climb is like one of those before, and such a climb ends below the limit."""
-        climb = self._latest[-1][1] - min(used for _, used in self._recent)
-        known = min((rise for rise in self._rises if climb <= RISE_FACTOR * rise), default=None)
-        return known is not None and headroom_bytes > known - climb
 
     def is_exhausting(self, headroom_bytes: int, limit_bytes: int) -> bool:
         rate = self.rate(headroom_bytes)
@@ -153,79 +122,72 @@ def _middle(readings: Sequence[_Reading]) -> _Reading:
     return sum(t for t, _ in readings) / len(readings), sum(used for _, used in readings) // len(readings)
 
 
-class _Climbs:
-    """How high memory went within CEILING_SECONDS of each reading; a constant number of steps for each."""
+class ClimbDetector:
+    """A steady climb beyond all that was used before. How long it has lasted says how long it may go on.
 
-    def __init__(self) -> None:
-        self._starts: deque[_Reading] = deque()  # readings whose climb was not asked for
-        self._ahead: deque[_Reading] = deque()  # readings beyond the climb of the latest that was
-        self._tops: deque[_Reading] = deque()  # readings within it that none after them exceeds: the highest first
-
-    def append(self, readings: Sequence[_Reading]) -> None:
-        self._starts.extend(readings)
-        self._ahead.extend(readings)
-
-    def highest_before(self, t: float) -> int:
-        """Bytes of the highest climb that began before t and was not asked for; it must be over, and all of it told."""
-        starts, ahead, tops, highest = self._starts, self._ahead, self._tops, 0
-        while starts and starts[0][0] < t:
-            start = starts.popleft()
-            while ahead and ahead[0][0] <= start[0] + CEILING_SECONDS:
-                reading = ahead.popleft()
-                while tops and tops[-1][1] <= reading[1]:
-                    tops.pop()
-                tops.append(reading)
-            climb = tops[0][1] - start[1]
-            if climb > highest:
-                highest = climb
-            if tops[0] is start:
-                tops.popleft()
-        return highest
-
-
-class RampDetector:
-    """A steady climb beyond all that was used before, over as long as a checkpoint takes: slower than a burst.
-
-    Looked at in PARTS equal parts of that time: a jump has all its rise in one of them, a ramp has some in each.
+    A climb that is s seconds beyond the record goes on for t more with probability s / (s + t): the Pareto prior of a
+    duration whose scale is unknown (Gott, Nature 363, 1993). Looked at in cells of time: a jump has all its rise in
+    one of them, a climb has some in each.
     """
 
     def __init__(self) -> None:
-        self._width = 0.0  # seconds of a part
-        self._parts: deque[tuple[float, int, int, int]] = deque()  # start, readings, their sum, the highest
-        self._record = 0  # of all parts that are over long ago
+        self._width = math.inf  # seconds of a cell
+        self._cell: tuple[float, int, int] | None = None  # the open one: start, samples, their sum
+        self._top = 0  # of all samples so far
+        self._cells: deque[tuple[float, float, int]] = deque(maxlen=CELLS_KEPT)  # start, mean, the top at its end
+        self.record = 0  # bytes: the top before the climb that is under way, or of all where there is none
+        self.rate = 0.0  # bytes/s of that climb
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
-        """Readings in order; times never go back."""
-        parts, first = self._parts, 0
-        if parts:
-            first = self._go_on(times, used, first)
+        """Add samples in order; times never go back."""
+        first = 0
         while first < len(times):
-            parts.append((times[first], 1, used[first], used[first]))
-            first = self._go_on(times, used, first + 1)
-            if len(parts) > PARTS + 1:
-                self._record = max(self._record, parts.popleft()[3])
-
-    def _go_on(self, times: Sequence[float], used: Sequence[int], first: int) -> int:
-        """Take the readings from `first` on that are of the latest part; where the next one begins."""
-        start, count, total, high = self._parts[-1]
-        end = first_beyond(times, start, self._width, first)
-        if end > first:
+            start, count, total = self._cell or (times[first], 0, 0)
+            end = first_beyond(times, start, self._width, first)
+            if end == first and count:
+                self._cells.append((start, total / count, self._top))
+                self.record, self.rate = self._climb()
+                self._cell = None
+                continue
+            end = max(end, first + 1)
             more = used[first:end]
-            self._parts[-1] = (start, count + len(more), total + sum(more), max(high, *more))
-        return end
+            self._top = max(self._top, *more)
+            self._cell = start, count + len(more), total + sum(more)
+            first = end
+
+    def _climb(self) -> tuple[int, float]:
+        """The record before the climb under way, and its rate; the top of all and 0 where there is none."""
+        cells = list(self._cells)
+        steps = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(cells)]
+        rate = median(steps[-LEAST_STEPS:])
+        if len(steps) < LEAST_STEPS or rate <= 0.0:
+            return self._top, 0.0
+        rising, pause = 0, 0  # steps since the latest pause, and of a pause: one that is longer than that is an end
+        first = last = len(steps)
+        while last > 0 and pause <= rising:
+            last -= 1
+            if steps[last] < -STEADY_SHARE * rate:
+                break
+            if steps[last] >= STEADY_SHARE * rate:
+                rising, pause, first = rising + 1, 0, last
+            else:
+                pause += 1
+        climb = cells[first:]
+        rise = climb[-1][1] - climb[0][1]
+        if len(climb) <= LEAST_STEPS or max(b[1] - a[1] for a, b in pairwise(climb)) > MOST_IN_STEP * rise:
+            return self._top, 0.0
+        return climb[0][2], max(rate, 0.5 * (steps[-1] + steps[-2]))
 
     def set_window_seconds(self, seconds: float) -> None:
-        """Climbs of so many seconds are looked for from now on."""
-        self._width = seconds / PARTS
+        """Climbs are looked for that reach the limit within so many seconds."""
+        self._width = seconds / CELLS
 
-    def threat_rate(self, headroom_bytes: int) -> float:
-        """Bytes/s at which the limit is met within the time that is looked over; 0 when it is not."""
-        parts, seconds = self._parts, self._width * PARTS
-        if len(parts) <= PARTS or not LEAST_OVER * seconds <= parts[-1][0] - parts[0][0] <= MOST_OVER * seconds:
+    def threat_rate(self, used: int, headroom_bytes: int, usual_headroom: float) -> float:
+        """Bytes/s at which the limit is reached within the window; 0 where it is not, or is not to be believed.
+
+        `usual_headroom`: bytes that generations like those seen would leave; only what is beyond it is new.
+        """
+        beyond, window = min(used - self.record, usual_headroom - headroom_bytes), self._width * CELLS
+        if self.rate <= 0.0 or headroom_bytes > self.rate * window or beyond <= 0:
             return 0.0
-        levels = [total / count for _, count, total, _ in parts]
-        rise = levels[-1] - levels[0]
-        steps = [b - a for a, b in pairwise(levels)]
-        steady = min(steps) > 0.0 and max(steps) < MOST_IN_PART * rise
-        beyond = steady and levels[-1] - self._record > NEW_SHARE * rise and headroom_bytes < rise
-        return rise / (parts[-1][0] - parts[0][0]) if beyond else 0.0
+        return self.rate if beyond >= BELIEVED * (beyond + headroom_bytes) else 0.0

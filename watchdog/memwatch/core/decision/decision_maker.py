@@ -104,9 +104,9 @@ class DecisionMaker:
         """The next sample needs a new outlook whatever memory does: to confirm, or because there is an opportunity."""
         return bool(self._pending_since or self._opportunity) or self.awaited_save_seconds is not None
 
-    def safe_below_bytes(self, usage: Usage) -> float:
-        """Bytes in use below which no growth is an emergency."""
-        return self._emergencies.safe_below_bytes(usage)
+    def safe_below_bytes(self, resource: WatchedResource, usage: Usage) -> float:
+        """Bytes in use below which no growth is an emergency, for any samples up to that use."""
+        return self._emergencies.safe_below_bytes(resource, usage)
 
     def next_sample_seconds(self, resources: Iterable[WatchedResource]) -> float:
         paces = [

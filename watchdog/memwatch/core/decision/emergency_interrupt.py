@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from memwatch.core.decision.burst_detector import BELIEVED
 from memwatch.core.decision.interrupt_rule import InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
     ESTABLISHED_GENERATIONS,
@@ -22,7 +23,7 @@ from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import Limit, Usage
 
 CONFIRMING_SAMPLES = 3  # the later ones higher than the first
-APPROACH_GUARDS = 2.0  # times the guard: below it samples confirm a burst, and a ramp, which is surer, is acted on
+APPROACH_GUARDS = 2.0  # times the guard: below it samples confirm a burst
 LAST_CHANCE_SECONDS = 0.25  # before the limit: the trainer is interrupted even when it has little to save
 CONFIRM_SECONDS = CONFIRMING_SAMPLES * PACE_FLOOR_SECONDS  # where less time is left, one sample is enough
 LONG_SEEN_SECONDS = 0.25  # between two samples: growth over a longer time is no single allocation
@@ -37,7 +38,7 @@ class _BurstState:
     rate: float  # bytes/s
     samples: int = CONFIRMING_SAMPLES  # that must show it
     beyond_bytes: float = 0.0  # still above the headroom at which to act; such a sample confirms all the same
-    is_ramp: bool = False  # seen over as long as a checkpoint takes
+    is_climb: bool = False  # seen over as long as a checkpoint takes
 
     @property
     def is_due(self) -> bool:
@@ -54,7 +55,7 @@ class _PendingBurst:
 
 
 class EmergencyDetector:
-    """Watches for bursts and ramps of one trainer process. Reads the ledger that the engine keeps."""
+    """Watches for bursts and climbs of one trainer process. Reads the ledger that the engine keeps."""
 
     def __init__(self, policy: Policy, ledger: GenerationLedger) -> None:
         self._policy, self._ledger = policy, ledger
@@ -65,11 +66,14 @@ class EmergencyDetector:
         self._pending.clear()
         self.next_sample_seconds = None
 
-    def safe_below_bytes(self, usage: Usage) -> float:
+    def safe_below_bytes(self, resource: WatchedResource, usage: Usage) -> float:
+        """Bytes in use below which no growth is an emergency, for any samples up to that use."""
         limit = usage.limit
         if limit is None:
             return math.inf
-        return usage.used_bytes + limit.headroom_bytes - APPROACH_GUARDS * self._policy.headroom_guard * limit.bytes
+        guarded = APPROACH_GUARDS * self._policy.headroom_guard * limit.bytes
+        climbed = (1.0 - BELIEVED) * (limit.bytes - resource.climb_record)
+        return usage.used_bytes + limit.headroom_bytes - max(guarded, climbed)
 
     def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
         """Whether to interrupt at this sample; earlier ones must have called for it too."""
@@ -94,30 +98,28 @@ class EmergencyDetector:
 
     def _burst_state(self, t: float, resource: WatchedResource, lead: float) -> _BurstState | None:
         limit = resource.usage.limit
-        resource.ramp.set_window_seconds(lead)
-        if limit is None or resource.usage.used_bytes < self.safe_below_bytes(resource.usage):
+        resource.climb.set_window_seconds(lead)
+        if limit is None or resource.usage.used_bytes < self.safe_below_bytes(resource, resource.usage):
             return None
         guard, left = self._policy.headroom_guard * limit.bytes, limit.headroom_bytes
         outlook = resource.outlook
         foreseen = outlook.fits_when_full or reaches_limit(outlook.verdict, outlook.forecast, finishing=True)
-        burst = resource.burst.threat_rate(left, limit.bytes, lead)
-        ramp = 0.0 if foreseen else resource.ramp.threat_rate(left)
+        usual = math.inf if outlook.time_to_limit is None else outlook.time_to_limit.usual_headroom(lead)
+        burst = resource.burst.threat_rate(left, limit.bytes, lead, usual)
+        climb = 0.0 if outlook.fits_when_full else resource.climb.threat_rate(limit.bytes - left, left, usual)
         if left <= guard and left < burst * LAST_CHANCE_SECONDS:
             return _BurstState(burst, CONFIRMING_SAMPLES if left > burst * CONFIRM_SECONDS else 1)
-        rate = max(burst, ramp)
-        if rate == 0.0 or self._has_little_to_save(t, resource, lead) or self._is_usual(resource, left, lead):
+        rate = max(burst, climb)
+        if rate == 0.0:
+            return None
+        if climb > 0.0 and t - resource.first_t >= STARTUP_LEADS * lead:
+            return _BurstState(rate, is_climb=True)
+        if self._has_little_to_save(t, resource, lead):
             return None
         trend = resource.outlook.trend
         if foreseen and trend is not None and rate <= TREND_FACTOR * trend.growth_per_second:
             return None
-        return _BurstState(rate, is_ramp=True) if ramp > 0.0 else _BurstState(rate, beyond_bytes=left - guard)
-
-    def _is_usual(self, resource: WatchedResource, headroom_bytes: int, lead: float) -> bool:
-        """Memory is not above what it was in this part of other generations."""
-        risk = resource.outlook.time_to_limit
-        if risk is None or risk.cycles_seen < ESTABLISHED_GENERATIONS:
-            return False
-        return headroom_bytes >= risk.usual_headroom(lead)
+        return _BurstState(rate, beyond_bytes=left - guard)
 
     def _has_little_to_save(self, t: float, resource: WatchedResource, lead: float) -> bool:
         """Jumps are usual in the first generations, and while a program loads."""
@@ -139,7 +141,7 @@ class EmergencyDetector:
             return False
         # at the rate since the first sample the limit is reached within the lead; a step that stays is slower
         limit, risen = resource.usage.limit, taken - first.taken_bytes
-        if not (state.is_ramp or limit is None or risen * lead > limit.headroom_bytes * (t - first.t)):
+        if not (state.is_climb or limit is None or risen * lead > limit.headroom_bytes * (t - first.t)):
             return False
         self._pending[name] = replace(first, samples=first.samples + 1, last_bytes=taken)
         return first.samples + 1 >= state.samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
+from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
@@ -54,7 +54,9 @@ class WatchedResource(Protocol):
     @property
     def burst(self) -> BurstDetector: ...
     @property
-    def ramp(self) -> RampDetector: ...
+    def climb(self) -> ClimbDetector: ...
+    @property
+    def climb_record(self) -> int: ...  # as of the climb, or of some samples ago and then lower
     @property
     def fastest(self) -> float: ...  # how fast the headroom has recently shrunk, at most
     @property

@@ -284,7 +284,7 @@ class ResourceMonitor:
 
     def _safe_below(self, resource: MonitoredResource, usage: Usage) -> float:
         """Bytes in use below which the outlook stays valid and no growth is an emergency."""
-        return min(resource.outlook_valid_below(usage), self._decision_maker.safe_below_bytes(usage))
+        return min(resource.outlook_valid_below(usage), self._decision_maker.safe_below_bytes(resource, usage))
 
     def _add_batch(self, batch: SampleBatch, resources: Sequence[MonitoredResource], part: slice) -> None:
         times, latest = batch.times[part], batch.event_at(part.stop - 1).sample

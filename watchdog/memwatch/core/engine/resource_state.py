@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from operator import sub
 
-from memwatch.core.decision.burst_detector import BurstDetector, RampDetector
+from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
 from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import LimitWarning
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, ForecasterProtocol, Outlook
@@ -128,7 +128,7 @@ class MonitoredResource:
     def reset_limit(self) -> None:
         """The use of the limit is counted in another way from now on: the step is no growth."""
         self._flush()
-        self._burst, self._ramp, self._limit_rate = BurstDetector(), RampDetector(), PeakRate()
+        self._burst, self._climb, self._limit_rate = BurstDetector(), ClimbDetector(), PeakRate()
         self._others: deque[int] = deque(maxlen=OTHERS_SAMPLES)
 
     def add_sample(self, t: float, usage: Usage) -> None:
@@ -192,7 +192,7 @@ class MonitoredResource:
         self._forecaster.add_samples(times, [each + offset for each in used] if offset else used)
         self._timeline.add_samples(times, used)
         self._burst.add_samples(times, limit_used)
-        self._ramp.add_samples(times, limit_used)
+        self._climb.add_samples(times, limit_used)
         if limit_used != used:
             self._limit_rate.add_samples(times, limit_used)
             self._others.extend(map(sub, limit_used[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
@@ -214,9 +214,14 @@ class MonitoredResource:
         return self._burst
 
     @property
-    def ramp(self) -> RampDetector:
+    def climb(self) -> ClimbDetector:
         self._flush()
-        return self._ramp
+        return self._climb
+
+    @property
+    def climb_record(self) -> int:
+        """Bytes that were in use before the climb under way; a lower bound, as pending samples are not added for it."""
+        return self._climb.record
 
     @property
     def other_usage_sd_bytes(self) -> float:
@@ -282,7 +287,6 @@ class MonitoredResource:
     def begin_generation(self, t: float, index: float) -> None:
         """A generation begins: the next outlook is worth a notice."""
         self.forecaster.begin_generation(t, index)
-        self.burst.begin_period(t)
         self._reported = None
 
     def update_outlook(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
