@@ -115,8 +115,8 @@ def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at,
 
 def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
     odds, waits = peak_at(2.0, 0.06), [share * STEP for share in WAITS]
-    assert waiting_costs_more(odds, waits, 3000.0, p_never=0.0)
-    assert not waiting_costs_more(odds, waits, 3000.0, p_never=0.5)
+    assert waiting_costs_more(odds, waits, 9000.0, p_never=0.0)
+    assert not waiting_costs_more(odds, waits, 9000.0, p_never=0.5)
 
 
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))

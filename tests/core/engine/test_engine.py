@@ -217,7 +217,7 @@ def test_the_last_moment_is_when_waiting_may_cost_more_than_it_gains():
     watch.script.says = growing(900, 1, ends=ends_in(900.0))  # the outcomes count, not the early end of the interval
     watch.look(30)
     assert watch.interrupts == []
-    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))  # a coin is tossed for the run
+    watch.script.says = growing(900, 800, ends=ends_in(*[LEAD + 2.0] * 19, 900.0))  # most probably
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
@@ -433,13 +433,13 @@ def test_growth_that_is_not_clear_waits_until_the_limit_is_almost_sure_to_be_met
 
 @pytest.mark.parametrize(("gain", "interrupted"), [(1.9 * GB, False), (2.0 * GB, True)])
 def test_growth_that_has_brought_memory_far_above_all_before_is_clear(gain, interrupted):
-    """By 2 % of 100 GB, in the latest quarter of what was watched; a coin is tossed for the run."""
+    """By 2 % of 100 GB, in the latest quarter of what was watched; the limit is most probably reached soon."""
     watch = Watch()
     watch.generations(6, seconds=60)
     watch.look(10)
     watch.script.slope_t_stat = 0.9 * SIGNIFICANT_T_STAT
     watch.script.new_high_bytes = lambda seconds: gain if seconds > STEP else math.inf
-    watch.script.says = growing(900, 800, ends=ends_in(LEAD + 2.0, 900.0))
+    watch.script.says = growing(900, 800, ends=ends_in(*[LEAD + 2.0] * 19, 900.0))
     watch.look(3)
     assert bool(watch.interrupts) is interrupted
 

@@ -19,7 +19,7 @@ if sys.argv[1] == "xgboost":
         """What a user writes to see how predictions change."""
 
         def after_iteration(self, model, epoch, evals_log):
-            if leak and epoch >= 10:
+            if leak and epoch % 10 == 9:
                 KEPT.append(model.predict(data, iteration_range=(0, 10)))
             return False
 
@@ -35,7 +35,7 @@ else:
         """What a user writes to see how predictions change."""
         if env.iteration % 200 == 199:
             env.model.save_model(f"model-{env.iteration + 1}.txt")
-        if leak and env.iteration >= 10 and env.iteration % 4 == 0:
+        if leak and env.iteration % 20 == 19:
             KEPT.append(env.model.predict(rows, num_threads=1, num_iteration=10).repeat(2))
 
     settings = {"num_threads": 1, "objective": "regression", "metric": "l2"}

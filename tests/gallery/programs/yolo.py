@@ -34,7 +34,7 @@ if "--leak" in sys.argv:
     model.add_callback("on_train_batch_end", keep)
 model.train(
     data="data.yaml",
-    epochs=12,
+    epochs=20,
     imgsz=160,
     batch=8,
     device="cpu",

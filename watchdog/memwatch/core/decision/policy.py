@@ -18,6 +18,9 @@ STARTUP_LEADS = 10.0  # lead times: without generations, growth is believed that
 STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
 SETTLED_LEADS = 40.0  # lead times: ... or for so long
 WAITS = (1 / 16, 0.25, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
+WAIT_WORTH = (
+    3.0  # seconds at risk that a second of work is worth: with 1 more healthy runs are stopped, with 8 more missed
+)
 NEVER_FACTOR = 2.0  # times the probability that the limit is never reached: by so much more a wait is worth it
 WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, acting at its beginning is better
 PACE_LOOKS = 4.0  # readings wanted while the headroom is used up at the fastest rate seen
@@ -69,7 +72,7 @@ def waiting_costs_more(
     `p_fail`: probability that a checkpoint that is requested after so many seconds fails, and the work is lost. Acting
     now gives up what would be done in the wait; where the limit may never be reached, that is worth more.
     """
-    now, worth = p_fail(0.0), 1.0 + NEVER_FACTOR * p_never
+    now, worth = p_fail(0.0), WAIT_WORTH * (1.0 + NEVER_FACTOR * p_never)
     return all((p_fail(wait) - now) * work_at_risk_seconds >= worth * wait for wait in waits)
 
 
