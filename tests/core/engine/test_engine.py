@@ -436,7 +436,7 @@ def test_growth_that_has_brought_memory_far_above_all_before_is_clear(gain, inte
     """By 2 % of 100 GB, in the latest quarter of what was watched; the limit is most probably reached soon."""
     watch = Watch()
     watch.generations(6, seconds=60)
-    watch.look(10)
+    watch.look(30)
     watch.script.slope_t_stat = 0.9 * SIGNIFICANT_T_STAT
     watch.script.new_high_bytes = lambda seconds: gain if seconds > STEP else math.inf
     watch.script.says = growing(900, 800, ends=ends_in(*[LEAD + 2.0] * 19, 900.0))
