@@ -36,6 +36,8 @@ k("num_steps=","step",800,R(10,110,10),"Config(num_steps=800, warmup_steps=20, e
 k("json lines total","step",400,R(10,110,10),"".join('{"global_step": %d, "max_steps": 400, "epoch": %s, "loss": 0.3}\n'%(i,i/100) for i in R(10,110,10)))
 k("logfmt","step",None,R(10,110,10),"".join(f"level=info ts=2026-01-01T00:00:00Z step={i} loss=0.3\n" for i in R(10,110,10)))
 k("abc","iteration",None,R(68,900,64),"".join(f"At iteration {i}/{i+30}/{i+33}, Mean rms=5.8%, BCER train=9.0%, New best BCER = 93.000 wrote checkpoint.\n\n" for i in R(68,900,64)))
+k("no room for the bar","epoch",49,R(4),"".join(f"   Epoch   gpu_mem      box     size\n    {e}/49    8.5G   0.019      448: 100% 1626/1626 [22:57<00:00,  1.18it/s]\n" for e in R(4)))
+k("table of lists","step",None,R(0,8000,1000),"Step      Train loss                Test loss\n"+"".join(f"{i:<10}[1.81e+03, {2.6+i/1e4:.2f}e-01]    [1.75e+03, 2.61e+02]\n" for i in R(0,8000,1000)))
 k("loading desc","epoch",None,R(0,4),load+"".join("\r".join(tqdm(f"Epoch {e}",b,20) for b in (0,5,10,20))+"\n" for e in R(4)))
 k("loading plain","step",400,R(0,400,20),"\r".join(tqdm("",b,96) for b in R(0,97,4))+"\n"+"".join("\r"+tqdm("",s,400)+"\n{'loss': 0.5}\n" for s in R(0,400,20)))
 k("loading shards","step",400,R(0,400,20),"\r".join(tqdm("Loading checkpoint shards",b,4) for b in R(5))+"\n"+"\r".join(tqdm("Map",b,96) for b in R(0,97,4))+"\n"+"".join("\r"+tqdm("",s,400)+"\n{'loss': 0.5}\n" for s in R(0,400,20)))

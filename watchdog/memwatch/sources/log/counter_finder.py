@@ -60,6 +60,11 @@ _FAST_BAR = re.compile(
     r"(?P<description>[^|]{0,200}?)\|[^|]{0,400}\|[ ][0-9.]{1,6}%[ ]"
     r"\[(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ][^\]]{0,200}\]"
 )
+# train: 100% 1626/1626 [22:57<00:00,  1.18it/s], where there was no room for the bar itself
+_BARLESS = re.compile(
+    r"(?P<description>.{0,200}?)(?::[ ]{0,4})?[0-9]{1,3}%[ ]{1,4}(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ]?"
+    r"\[[0-9:?]{1,12}<[^\]]{0,400}\]"
+)
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
 _PREPARATION = re.compile(
     r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
@@ -74,6 +79,8 @@ _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
 def match_bar(text: str) -> re.Match[str] | None:
     """Match the drawing of a progress bar at the beginning of `text`, up to the end of its figures."""
     if "| " in text and " [" in text and (bar := _BAR.match(text) or _FAST_BAR.match(text)):
+        return bar
+    if "% " in text and "<" in text and (bar := _BARLESS.match(text)):
         return bar
     return _LINE_BAR.match(text) if "━" in text else None
 
@@ -140,7 +147,10 @@ class CounterFinder:
             return True
         beside = list(find_unit_mentions(line.lower, len(line.text))) if named else []
         if beside and beside[0].start > end:  # `| 5/38 [00:00<00:02, epoch=3/5, loss=0.6]`
-            return self._count_mentions(line, len(line.text), beside, "progress")
+            changed = self._count_mentions(line, len(line.text), beside, "progress")
+            if _unit_of_bar(match["description"], match[0]) is None:
+                return changed
+            return self._count_bar(line, match, match["description"].strip()) or changed
         if match["total"] == "?" or self.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())

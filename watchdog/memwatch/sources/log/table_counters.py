@@ -11,7 +11,8 @@ from memwatch.sources.log.unit_mentions import unit_from_name
 _MAX_COLUMNS = 40
 _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
-_NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
+# 12  1.5e-3  8.55G  nan  [1.81e+03, of a list
+_NUMBER = re.compile(r"[\[(]?[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}[\]),]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
 _HAS_NUMBER = re.compile(r"(?<![^\s|,;])[0-9][0-9./]*(?![^\s|,;])")  # which no header has among its words
 # |    iterations           | 2           |
