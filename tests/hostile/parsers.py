@@ -60,7 +60,7 @@ from memwatch.sources.memory import (
     process_tree,
     tmpfs,
 )
-from memwatch.sources.target import find_process, target_facts
+from memwatch.sources.target import systemd_unit, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
 from memwatch.system import json_and_yaml
 from memwatch.system.json_and_yaml import to_shown_json
@@ -256,10 +256,14 @@ PARSERS = {
         ),
     ),
     "trainer_gpus.parse_nspid": Parser(trainer_gpus.parse_nspid, (_STATUS,)),
-    "find_process.parse_unit": Parser(
-        lambda raw: find_process.parse_unit("a", raw),
+    "systemd_unit.parse_unit": Parser(
+        lambda raw: systemd_unit.parse_unit("a", raw),
         (b"Id=a.service\nMainPID=7\nControlGroup=/a\n",),
         found=(b"MainPID=" + b"9" * 400,),
+    ),
+    "systemd_unit.parse_exit_status": Parser(
+        lambda raw: systemd_unit.parse_exit_status(4711, raw),
+        b"ExecMainPID=4711\nExecMainCode=2\nExecMainStatus=9\n",
     ),
     "target_facts.parse_number": Parser(text(target_facts.parse_number), (b"12", b"9" * 20)),
     "process_tree.parse_rank": Parser(

@@ -44,6 +44,10 @@ LINES = {
         "ResourceExhaustedError: OOM when allocating tensor with shape[32,512,1024] on /job:localhost/device:GPU:0 by allocator",
         "Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, 15.5GB memory has been allocated",
         "failed to allocate 15.75G (16914055168 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 512.00 MiB on device 0: cudaMalloc failed: out of memory",
+        "model.Error: src/storage/pooled_storage_manager.h:108: cudaMalloc failed: out of memory",
+        "MemoryError: std::bad_alloc: RMM failure at:/rmm/mr/device/pool_memory_resource.hpp:182: Maximum pool size exceeded",
+        "Exception in main training loop: Out of memory allocating 1,024 bytes (allocated so far: 3,635,267 bytes).",
     ),
     "accelerator_oom": (
         "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 63.98 GiB",
@@ -54,8 +58,11 @@ LINES = {
         "RESOURCE_EXHAUSTED: Attempting to reserve 12.04G at the bottom of memory. That was not possible. There are 10.5G free",
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 18.2G of 15.7G hbm.",
         "RuntimeError: Native API failed. Native API returns: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+        "Error: In ExceptionHandling.hpp:76: 'poplar_stream_memory_allocation_error': irlowering.cpp:3516 Out of memory.",
     ),
     "oom_monitor": (
+        "ray.memory_monitor.RayOutOfMemoryError: More than 95% of the memory on node n is used (11.8 / 12.3 GB).",
+        "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting",
         "4m11s  Warning  Evicted  pod/egg-7c9d  The node was low on resource: memory. Container egg was using 6110216Ki",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
         "(raylet) [2024-05-01 12:00:00,123 E 99 99] (raylet) node_manager.cc:3084: 3 Workers (tasks / actors) killed due to "
@@ -70,6 +77,7 @@ LINES = {
         "=>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb",
     ),
     "tmpfs_full": (
+        "[3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
         "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
         "OSError: [Errno 28] No space left on device: '/psm_b2f41c09'",
     ),
@@ -85,6 +93,8 @@ LINES = {
         "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly while the future",
         "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
         "  traceback : Signal 9 (SIGKILL) received by PID 4242",
+        "[launch.py:434:sigkill_handler] ['/usr/bin/python3', '-u', 'main.py'] exits with return code = -9",
+        "/srv/run.sh: line 12:   943 Killed                  python3 train.py",
         "mpirun noticed that process rank 1 with PID 4242 on node n exited on signal 9 (Killed).",
     ),
     None: (

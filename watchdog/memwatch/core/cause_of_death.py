@@ -334,11 +334,13 @@ _GOES_ON = re.compile(
 )
 # C++, Python, Rust, Node
 _ABORTS = re.compile(
-    r"terminate called|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|^FATAL ERROR:"
+    r"terminate called|libc\+\+abi: terminating|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|"
+    r"^FATAL ERROR:"
 )
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = "Traceback (most recent call last)"
+_OF_FAILURE = re.compile(r"(?i)\b(?:error|fail|unable|abort|traceback|hint:)|^\W*$|^\[\[")
 
 
 def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit_signal: str | None) -> str:
@@ -370,8 +372,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return survived
     if aborts or _is_in_traceback(lines, at) or any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1])):
         return ""
-    # A message without a traceback was the cause only when nothing follows it.
-    after = next((logged for logged in lines[at + 1 :] if not logged[:1].isspace()), None)
+    # A message without a traceback was the cause only when nothing follows it but more of the failure.
+    after = next((line for line in lines[at + 1 :] if not line[:1].isspace() and not _OF_FAILURE.search(line)), None)
     return "" if after is None else f"the log went on: {printable(after)}"
 
 
