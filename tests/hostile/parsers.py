@@ -263,7 +263,7 @@ PARSERS = {
     ),
     "systemd_unit.parse_exit_status": Parser(
         lambda raw: systemd_unit.parse_exit_status(4711, raw),
-        b"ExecMainPID=4711\nExecMainCode=2\nExecMainStatus=9\n",
+        (b"ExecMainPID=4711\nExecMainCode=2\nExecMainStatus=9\n",),
     ),
     "target_facts.parse_number": Parser(text(target_facts.parse_number), (b"12", b"9" * 20)),
     "process_tree.parse_rank": Parser(
