@@ -123,7 +123,11 @@ def fit_profile(
     stands, noise = own, 0.0 if fitted is None else fitted.noise
     if fitted is not None and len(recent) >= MANY:
         stands, noise = _surer(recent, own, fitted)
-    swell = ADDITIVE if fitted is None or min(*bases, *stands) <= 0.0 else _swell(levels, excesses, fitted.best.level)
+    swell = ADDITIVE
+    if fitted is not None and min(*bases, *stands) > 0.0:
+        # of this growth alone: another one has another height
+        same = sum(shape.ordinal + 1.0 > fitted.best.x - fitted.best.span for shape in shapes)
+        swell = _swell(levels[-same:], excesses[-same:], fitted.best.level) if same else ADDITIVE
     lines = list(zip(bases, slopes[-USUAL_GENERATIONS:], map(swell.factor, bases), strict=True))
     above = [_above(s.slot_maxima, *line) for s, line in zip(usual, lines, strict=True)]
     beside = [_above(s.slot_means, *line) for s, line in zip(usual, lines, strict=True)]
