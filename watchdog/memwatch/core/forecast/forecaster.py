@@ -411,6 +411,8 @@ class Forecaster(GrowthEvidence):
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
             due = max(0.0, calendar.seconds_until(peaks.first_from(calendar.now_x) - peaks.error))
+            if peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
+                aside = min(aside, max(0.0, aside - max(peaks.highs)))
         slope, error = course.components[0].ahead(course.period)
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
         return ShortHorizonModel(
