@@ -266,16 +266,13 @@ class ExaminationSchedule:
                 return (None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
             if needs_whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
-                # A run that was watched for so long may well last as long again; meanwhile nothing else is examined.
-                lasts = max(WINDOW_SECONDS, t - self._began_t) if reason != "request" else math.inf
-                if seconds <= min(left_seconds, lasts):
+                if seconds <= left_seconds:
                     return None, left, KILL_SECONDS + KILL_FACTOR * seconds
-                if seconds > left_seconds:
-                    share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(left_seconds)
-                    self.refusal = (
-                        f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
-                        f"{format_duration(seconds)}, the limit is {limit} away"
-                    )
+                share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(left_seconds)
+                self.refusal = (
+                    f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
+                    f"{format_duration(seconds)}, the limit is {limit} away"
+                )
         if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
             return None
         if self._objects is None:  # The first look counts them.
