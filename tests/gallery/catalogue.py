@@ -34,7 +34,7 @@ def _eigen2(commit: str) -> Program:
         25,
         leak=None,
         checkout=f"eigen2-{commit}",
-        cause=r"ReplayBuffer|replay_buffer|buffer",
+        cause=r"ReplayBuffer|replay_buffer",
         gauge="buffer",
     )
 

@@ -22,6 +22,7 @@ COLUMNS = (
     "cause",
     "end",
     "CPU",
+    "pace",
 )
 FORECAST_UNITS, FORECAST_SHARE = 2.0, 0.08  # by which a forecast may err: units, or of the life (2 of 25)
 LATEST_SHARE = 0.8  # of the limit in use at an interrupt, below which it came much too early to be worth its while

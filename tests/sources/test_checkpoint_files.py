@@ -143,13 +143,13 @@ def test_files_at_any_depth_without_hidden_ones_caches_and_virtual_environments(
     assert found(walk, tmp_path / "none") == []
 
 
-def test_a_walk_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "FILES_MAX", 3)
-    for number in range(5):
+def test_a_walk_is_bounded(tmp_path):
+    each = files.MANY_ENTRIES // 2
+    for number in range(files.FILES_MAX // each + 5):
         (tmp_path / f"{number}").mkdir()
-        (tmp_path / f"{number}/a").touch()
-    walk = files.FolderWalk()
-    assert len(found(walk, tmp_path)) == 3
+        for name in range(each):
+            (tmp_path / f"{number}/{name}").touch()
+    assert len(found(files.FolderWalk(), tmp_path)) == files.FILES_MAX
 
 
 def test_of_a_data_set_only_new_files_and_telling_names_are_read(tmp_path):

@@ -50,12 +50,12 @@ here.until(lambda: here.show(WATCH, "NRestarts") == "2" and here.show(WATCH, "Ac
 assert here.pid() not in (0, before) and any("watchdog" in one["MESSAGE"].lower() for one in here.journal())
 print("standing still, and begun anew by the watchdog")
 
-# This kernel keeps no status of a process that was reaped, and systemd that of a unit that failed.
+# This kernel keeps no exit status of a reaped process. systemd keeps that of a failed unit.
 here.trainer("saves 60 1 40 40")
 here.until(lambda: "new process" in here.told("attached")[-1] and here.told("forecast")[-1].startswith("warming up"))
 here.sh(f"kill -STOP {here.pid()}; systemctl kill -s KILL trainer; sleep 2; kill -CONT {here.pid()}")
 here.until(lambda: len(here.told("exited")) > 1)
 assert "SIGKILL" in here.told("exited")[1], here.told("exited")
-print("how it ended is told by systemd, which reaped it while memwatch stood still")
+print("systemd says how the trainer ended while memwatch was stopped")
 here.sh(f"systemctl stop {WATCH}")
 assert here.show(WATCH, "Result") == "success"

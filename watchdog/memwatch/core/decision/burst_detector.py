@@ -106,9 +106,8 @@ class BurstDetector:
         if self._ceiling is None or headroom_bytes >= usual_headroom:
             return 0.0
         beyond = self._latest[-1][1] - self._ceiling
-        if beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes) or beyond < BELIEVED * (
-            beyond + headroom_bytes
-        ):
+        is_unrest = beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes)
+        if is_unrest or not _reaches_limit(beyond, headroom_bytes):
             return 0.0
         rate, sure = self.rate(headroom_bytes), headroom_bytes - NOISE_FACTOR * self._unrest
         return rate if sure < rate * lead else 0.0
@@ -122,12 +121,19 @@ def _middle(readings: Sequence[_Reading]) -> _Reading:
     return sum(t for t, _ in readings) / len(readings), sum(used for _, used in readings) // len(readings)
 
 
+def _reaches_limit(beyond_bytes: float, headroom_bytes: float) -> bool:
+    """Whether growth that is so far beyond all before is believed to go on to the limit.
+
+    What has lasted for s goes on for t more with probability s / (s + t): the Pareto prior of a duration whose scale is
+    unknown (Gott, Nature 363, 1993).
+    """
+    return beyond_bytes >= BELIEVED * (beyond_bytes + headroom_bytes)
+
+
 class ClimbDetector:
     """A steady climb beyond all that was used before. How long it has lasted says how long it may go on.
 
-    A climb that is s seconds beyond the record goes on for t more with probability s / (s + t): the Pareto prior of a
-    duration whose scale is unknown (Gott, Nature 363, 1993). Looked at in cells of time: a jump has all its rise in
-    one of them, a climb has some in each.
+    Looked at in cells of time: a jump has all its rise in one of them, a climb has some in each.
     """
 
     def __init__(self) -> None:
@@ -190,4 +196,4 @@ class ClimbDetector:
         beyond, window = min(used - self.record, usual_headroom - headroom_bytes), self._width * CELLS
         if self.rate <= 0.0 or headroom_bytes > self.rate * window or beyond <= 0:
             return 0.0
-        return self.rate if beyond >= BELIEVED * (beyond + headroom_bytes) else 0.0
+        return self.rate if _reaches_limit(beyond, headroom_bytes) else 0.0

@@ -1,4 +1,4 @@
-"""A unit of systemd's, as systemctl tells of it: its main process, its cgroup, and how the process ended."""
+"""Asks systemctl about a unit: its main process, its cgroup, and how that process ended."""
 
 from __future__ import annotations
 
