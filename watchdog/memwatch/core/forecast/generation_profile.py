@@ -21,6 +21,7 @@ MANY = 12  # ... so many of them, but not in ...
 MANY_SHARE = 0.6  # ... full: what was earlier counts for less
 LATE_PARTS = 2  # by which the open generation may differ from the usual ones
 SWELL_LEVELS = 6  # that tell whether what stands on them grows with them
+SWELL_OWN_LEVELS = 3  # of the growth under way, the fewest with which it may contradict the earlier ones
 SWELL_PRIOR = -1.4  # log odds that it does, before they are looked at: one in five
 OUTLYING = 3.7  # median deviations: a level that is farther off does not tell
 MOST_DOUBT = 0.5  # of its share
@@ -125,9 +126,12 @@ def fit_profile(
         stands, noise = _surer(recent, own, fitted)
     swell = ADDITIVE
     if fitted is not None and min(*bases, *stands) > 0.0:
-        # of this growth alone: another one has another height
-        same = sum(shape.ordinal + 1.0 > fitted.best.x - fitted.best.span for shape in shapes)
-        swell = _swell(levels[-same:], excesses[-same:], fitted.best.level) if same else ADDITIVE
+        swell = _swell(levels, excesses, fitted.best.level)
+        begun = fitted.best.x - fitted.best.span
+        same = [i for i, shape in enumerate(shapes) if shape.ordinal + 1.0 > begun]  # of the growth under way
+        heights, scaled = [excesses[i] for i in same], [swell.factor(levels[i]) * excesses[i] for i in same]
+        if len(same) >= SWELL_OWN_LEVELS and _relative_variance(heights) < _relative_variance(scaled):
+            swell = ADDITIVE  # it contradicts what was before it
     lines = list(zip(bases, slopes[-USUAL_GENERATIONS:], map(swell.factor, bases), strict=True))
     above = [_above(s.slot_maxima, *line) for s, line in zip(usual, lines, strict=True)]
     beside = [_above(s.slot_means, *line) for s, line in zip(usual, lines, strict=True)]
@@ -207,6 +211,11 @@ def _swell(levels: Sequence[float], excesses: Sequence[float], now: float) -> Pr
     belief = 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, clear))))
     doubt = math.hypot(error, share * math.sqrt(belief * (1.0 - belief)))
     return ProfileScaling(share * belief, min(MOST_DOUBT, doubt), now)
+
+
+def _relative_variance(values: Sequence[float]) -> float:
+    middle = mean(values)
+    return variance(values) / middle**2 if middle else 0.0
 
 
 def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:
