@@ -108,6 +108,15 @@ def test_readings_lie_on_the_line_between_two() -> None:
     assert readings.capacity == 1000.0
 
 
+def test_a_capacity_that_moves_is_none() -> None:
+    readings = GaugeReadings()
+    for arrays in range(1, 5):
+        readings.add(float(arrays), 15e6 * arrays, 15e6 * arrays, True)
+    assert readings.capacity is None, "the arrays of a list that grows are each full"
+    readings.add(5.0, 75e6, 60e6)
+    assert readings.capacity is None, "nor is it one again"
+
+
 def test_of_many_readings_some_are_kept_and_the_line_stays() -> None:
     readings = GaugeReadings()
     for k in range(20 * KEPT_READINGS):

@@ -144,6 +144,7 @@ class GaugeReadings:
         self.values: list[float] = []
         self.used: list[float] = []  # bytes in use at these times
         self.capacity: float | None = None
+        self._capacity_moved = False
         self.known_until = math.inf  # from its first reading until then its value is known
         self.stale_from = math.inf  # after this it was read too long ago to go by it
         self._gap = 0.0  # seconds between the latest two examinations that read it
@@ -151,9 +152,11 @@ class GaugeReadings:
     def add(self, t: float, value: float, capacity: float | None, seldom: bool = False, *, used: float = 0.0) -> bool:
         """A reading at t, not before the last one, with `used` bytes in use; True: it differs from that, and counts.
 
-        Told `seldom`, it says nothing of what comes after it, unless it is full.
+        Told `seldom`, it says nothing of what comes after it, unless it is full. A capacity that moves is none: the
+        arrays of a list that grows are each full.
         """
-        self.capacity = capacity
+        self._capacity_moved |= bool(self.times) and capacity != self.capacity and self.capacity is not None
+        self.capacity = capacity = None if self._capacity_moved else capacity
         if not seldom or (capacity is not None and value >= capacity):
             self.known_until = self.stale_from = math.inf
         elif t != self.known_until:
