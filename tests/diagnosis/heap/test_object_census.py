@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from memwatch.cli.main import main
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.gc_object_scan import Scanner
-from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
+from memwatch.diagnosis.whole_heap.gc_object_scan import Scanner
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, parse_maps
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, TypeTable
 from memwatch.errors import SourceError, TargetGoneError
@@ -244,7 +244,7 @@ def test_random_memory_gives_counts_or_a_named_error_and_ends(tmp_path: Path) ->
         heads = Interpreter("3.11.7", (3, 11), (), (base, base + 24, base + 48))
         with closing(RemoteMemory(10, root)) as memory, suppress(SourceError):
             found = Scanner(memory, heads, TypeTable(memory, BuiltinValues(memory, (3, 11)))).scan(lambda: True)
-            assert sum(found.counts.values()) <= 4096
+            assert len(found.addresses) <= 4096
 
 
 CIRCLE = """

@@ -16,13 +16,13 @@ from pathlib import Path
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Examination, TypeCount
 from memwatch.core.text_and_units import format_bytes
-from memwatch.diagnosis.heap.attributes import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
-from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident

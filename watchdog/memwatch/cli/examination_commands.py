@@ -20,8 +20,8 @@ from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config, TargetConfig, default_history
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
 from memwatch.core.text_and_units import format_duration, printable
-from memwatch.diagnosis.heap.attributes import parse_attribute_path
-from memwatch.diagnosis.heap.object_census import CensusOptions, take_census
+from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.text.examination_text import render_census, render_inspection_diff, render_snapshot

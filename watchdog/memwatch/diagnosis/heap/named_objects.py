@@ -15,9 +15,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
-from memwatch.diagnosis.heap.attributes import Attributes, capacity_of, is_program
+from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, capacity_of, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.object_census import BOOKKEEPING
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, NDARRAY_DATA_AT, Layouts
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
@@ -288,7 +287,7 @@ class NamedObjects:
             return fixed + 16 * slots, [("{i}", one) for one in few if one], obj.count(24)
         size = self._layouts.measurer_for(kind)(obj, references)
         if shape == "tensor":
-            return size + self._tensors.add(obj), [], 0
+            return size + self._tensors.add(obj.word), [], 0
         if shape == "ndarray":
             data = obj.word(NDARRAY_DATA_AT)
             if size >= LARGE_BYTES and not self._memory.writable.within(data + size - 1 - fixed, data + size - fixed):

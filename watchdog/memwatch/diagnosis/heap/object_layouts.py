@@ -20,10 +20,11 @@ from memwatch.diagnosis.heap.remote_objects import (
 )
 from memwatch.errors import SourceError
 
-_DEQUE_BYTES, _DEQUE_ITEMS, _MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block
+DEQUE_BYTES, DEQUE_ITEMS, MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block; of a deque: a bound against circles
 NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
-_OWNS, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
-_MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
+DTYPE_BYTES = 48  # of a numpy.dtype that are read
+OWNS_DATA, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
+MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
 _MAX_ITEMS = 1 << 20  # of a dict: a bound on time
 _SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
 _COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
@@ -89,7 +90,7 @@ class Layouts:
         with suppress(SourceError):
             if shape in _COUNT_AT:
                 return obj.count(_COUNT_AT[shape])
-            if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= _MAX_DIMENSIONS:
+            if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= MAX_DIMENSIONS:
                 return obj.words(obj.word(32), 1)[0]
         return None
 
@@ -200,15 +201,15 @@ class Layouts:
 
     def _deque(self, obj: RemoteObject, references: array[int]) -> int:
         (at, last), (low, high) = obj.pair(24), obj.pair(40)
-        blocks, needed = [at], min(_MAX_DEQUE_BLOCKS, 2 + obj.count() // _DEQUE_ITEMS)
+        blocks, needed = [at], min(MAX_DEQUE_BLOCKS, 2 + obj.count() // DEQUE_ITEMS)
         while at != last and len(blocks) < needed:
-            at = obj.words(at + _DEQUE_BYTES - 8, 1)[0]
+            at = obj.words(at + DEQUE_BYTES - 8, 1)[0]
             blocks.append(at)
-        if obj.count() and low < _DEQUE_ITEMS > high:
+        if obj.count() and low < DEQUE_ITEMS > high:
             for block in blocks:
-                first, end = low if block == blocks[0] else 0, high + 1 if block == last else _DEQUE_ITEMS
+                first, end = low if block == blocks[0] else 0, high + 1 if block == last else DEQUE_ITEMS
                 references.extend(obj.words(block + 8 + 8 * first, max(0, end - first)))
-        return _DEQUE_BYTES * len(blocks)
+        return DEQUE_BYTES * len(blocks)
 
     def _array(self, obj: RemoteObject, _: array[int]) -> int:
         room, description = obj.pair(32)
@@ -223,10 +224,10 @@ class Layouts:
     def _ndarray(self, obj: RemoteObject, references: array[int]) -> int:
         shape_at, (base, description) = obj.word(32), obj.pair(NDARRAY_BASE_AT)
         dimensions = obj.word(24) & 0xFFFFFFFF
-        if dimensions > _MAX_DIMENSIONS:
+        if dimensions > MAX_DIMENSIONS:
             raise UnreadableError("no array")
         references.append(description)
-        if base or not obj.word(64) & _OWNS:
+        if base or not obj.word(64) & OWNS_DATA:
             references.append(base)
             return 16 * dimensions
         shape = obj.words(shape_at, dimensions) if dimensions else array("Q")
@@ -242,9 +243,13 @@ class Layouts:
         """Return the bytes of an element, and whether it is a reference."""
         known = self._dtypes.get(description)
         if known is None:
-            raw = obj.read(description, 48)
-            number, width, alignment = _INT(raw, 28)[0], _INT(raw, 32)[0], _INT(raw, 36)[0]
-            if not alignment:  # numpy 2 has 64 bits of flags there, whose higher half is not used.
-                width = _SIGNED(raw, 40)[0]
-            known = self._dtypes[description] = (width, number == _REFERENCES)
+            known = self._dtypes[description] = dtype_of(obj.read(description, DTYPE_BYTES))
         return known
+
+
+def dtype_of(raw: bytes) -> tuple[int, bool]:
+    """Return the bytes of an element of a numpy.dtype, and whether it is a reference."""
+    number, width, alignment = _INT(raw, 28)[0], _INT(raw, 32)[0], _INT(raw, 36)[0]
+    if not alignment:  # numpy 2 has 64 bits of flags there, whose higher half is not used.
+        width = _SIGNED(raw, 40)[0]
+    return width, number == _REFERENCES

@@ -14,7 +14,7 @@ from memwatch.errors import SourceError
 # --- str and dict -----------------------------------------------------------------------------------------------------
 
 _MAX_TEXT = 512  # characters of a name: a bound on garbage
-_MAX_ENTRIES = 1 << 28  # of a dict: a bound on garbage
+MAX_ENTRIES = 1 << 28  # of a dict: a bound on garbage
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class BuiltinValues:
             first, width = address + 32 + index_bytes, 2 if head[10] else 3
             usable, count = unpack_from("<qq", head, 16)
         room = (size << 1) // 3
-        if not 0 <= count <= room <= _MAX_ENTRIES:
+        if not 0 <= count <= room <= MAX_ENTRIES:
             raise UnreadableError("no table of a dict")
         return DictKeys(first, count, width, first - address + room * width * 8, room, count + usable)
 
@@ -100,8 +100,8 @@ class BuiltinValues:
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
-_TYPE_BYTES = 416  # of a PyTypeObject: the part that is the same in all versions
-_TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, _READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
+TYPE_BYTES = 416  # of a PyTypeObject: the part that is the same in all versions
+_TYPE_SUBCLASS, _HEAP_TYPE, _HAS_GC, TYPE_READY = 1 << 31, 1 << 9, 1 << 14, 1 << 12
 _MANAGED_DICT, _MANAGED_WEAKREF, _INLINE_VALUES = 1 << 4, 1 << 3, 1 << 2  # since 3.11, 3.12, 3.13
 _QUALNAME = {8: 864, 9: 856, 10: 864, 11: 864, 12: 872, 13: 872, 14: 872, 15: 880}  # by minor version
 _MAX_NAME_BYTES = 512
@@ -109,7 +109,7 @@ _MAX_CLASS_ENTRIES = 4096  # of a class's namespace: a bound on time
 _MAX_BASES = 64  # a bound against circles
 _MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
 _LOWEST = 4096  # No type lies below this address.
-_OBJECT_BYTES = 16  # of any object: its reference count and the address of its type
+OBJECT_BYTES = 16  # of any object: its reference count and the address of its type
 _LINKS_BYTES = 16  # of the collector, before an object that it tracks
 
 # The types whose layout is known, by name; the layout of a subclass begins with that of its base.
@@ -179,11 +179,11 @@ class TypeTable:
             return None
 
     def _read_type(self, address: int, bases_left: int) -> HeapType:
-        raw = self._memory.read(address, _TYPE_BYTES)
+        raw = self._memory.read(address, TYPE_BYTES)
         metatype, (name_at, basic, item) = unpack_from("<Q", raw, 8)[0], unpack_from("<Qqq", raw, 24)
         flags, members_at, base_at, namespace = (unpack_from("<Q", raw, at)[0] for at in (168, 240, 256, 264))
         dict_offset = unpack_from("<q", raw, 288)[0]
-        if not flags & _READY or not _OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
+        if not flags & TYPE_READY or not OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
             raise UnreadableError("no type")
         if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
             raise UnreadableError("no type")
@@ -220,12 +220,12 @@ class TypeTable:
     def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
         shape = _SHAPES.get(name)
         if shape is not None:
-            return shape, _OBJECT_BYTES if shape in _BY_FIELDS else basic
+            return shape, OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
             base = self._known.get(base_at) or self._read_type(base_at, bases_left - 1)
             if base.shape not in _EXACT:
                 return base.shape, base.shape_bytes
-        return "", _OBJECT_BYTES
+        return "", OBJECT_BYTES
 
     def _full_name(self, address: int, namespace: int, name: str) -> str:
         """Return the module and qualified name of a class, as far as they can be read."""
@@ -251,11 +251,11 @@ class TypeTable:
 FRONT_BYTES = 32  # Bytes before an object that may belong to it: the collector's links, and attributes since 3.11.
 MAX_BODY_BYTES = 1 << 12  # Bytes of an object that are read at once; hardly any fixed part is longer.
 MAX_COUNT = 1 << 40  # No object has so many items: a larger number is none.
-_MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
+MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
 _WHOLE_BYTES = 1 << 16  # A block from this size on must lie in one mapping, because the object may be a false one.
 _FIRST_READ_BYTES = 512  # Bytes of an object that are read before its type is known.
 USUAL_REFCOUNT = 1 << 16  # A reference count below this is plausible, and below any address.
-_MAX_REFCOUNT = 1 << 40  # Immortal objects have some 2**30 or 2**32.
+MAX_REFCOUNT = 1 << 40  # Immortal objects have some 2**30 or 2**32.
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from
 
 
@@ -297,19 +297,19 @@ class RemoteObject:
         return self._memory.read(address, size)
 
     def words(self, address: int, count: int) -> array[int]:
-        """Read `count` words at an address, or the first _MAX_WORDS."""
-        return array("Q", self.read(address, 8 * min(count, _MAX_WORDS)))
+        """Read `count` words at an address, or the first MAX_WORDS."""
+        return array("Q", self.read(address, 8 * min(count, MAX_WORDS)))
 
 
 def is_plausible_refcount(memory: RemoteMemory, word: int) -> bool:
     """Whether a word may be a reference count; in a table of types, where another type follows, it is an address."""
-    return 0 < word < USUAL_REFCOUNT or (USUAL_REFCOUNT <= word < _MAX_REFCOUNT and word not in memory.writable)
+    return 0 < word < USUAL_REFCOUNT or (USUAL_REFCOUNT <= word < MAX_REFCOUNT and word not in memory.writable)
 
 
 def read_remote_object(memory: RemoteMemory, types: TypeTable, address: int) -> RemoteObject | None:
     """Read the object at an address; None when there is none."""
     for low, high in memory.writable.within(address - FRONT_BYTES, address + MAX_BODY_BYTES):
-        if not low <= address <= high - _OBJECT_BYTES:
+        if not low <= address <= high - OBJECT_BYTES:
             continue
         try:
             raw = memory.read(low, min(high, address + _FIRST_READ_BYTES) - low)

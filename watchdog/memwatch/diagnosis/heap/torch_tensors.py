@@ -5,11 +5,11 @@ torch does not guarantee this layout (that of 2.13): each step is checked, and a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
-from memwatch.diagnosis.heap.remote_objects import RemoteObject
 
 # c10/core/DeviceType.h
 _CPU = 0
@@ -41,11 +41,11 @@ class Tensors:
         self.unread = 0  # tensors with an unknown layout
         self.data_at = 0  # address of the data of the storage read last; 0: not in main memory
 
-    def add(self, obj: RemoteObject) -> int:
-        """Read a tensor; return the host memory of its storage, if no other tensor had it before."""
+    def add(self, word: Callable[[int], int]) -> int:
+        """Read a tensor, given its words by their offsets; return the host memory of its storage, if no other tensor had it before."""
         for offset in self._impl_at:
             try:
-                storage, has_graph = self._read(obj.word(offset))
+                storage, has_graph = self._read(word(offset))
             except UnreadableError:
                 continue
             self._impl_at = (offset,)

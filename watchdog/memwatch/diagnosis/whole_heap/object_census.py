@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import re
 import time
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
+
+import numpy as np
 
 from memwatch.core.examination import AttributeSize, Census, DeviceStorageTotals, LargeObject, ReferencePath, TypeCount
-from memwatch.diagnosis.heap.attributes import (
-    AttributePath,
-    AttributePathSizer,
-    Attributes,
-    matching_names,
-    parse_attribute_path,
-)
+from memwatch.diagnosis.heap.attribute_paths import AttributePath, parse_attribute_path
+from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts
-from memwatch.diagnosis.heap.program_modules import LIBRARY, Program, is_of_program, is_owner
-from memwatch.diagnosis.heap.reachable_objects import ReachableObjects
-from memwatch.diagnosis.heap.reference_paths import ReferencePathFinder
+from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Storage
+from memwatch.diagnosis.whole_heap.attribute_sizes import AttributePathSizer
+from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts
+from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader
+from memwatch.diagnosis.whole_heap.gc_object_scan import GcScan, Scanner
+from memwatch.diagnosis.whole_heap.program_namespaces import LIBRARY, Program
+from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, HeapWalk
+from memwatch.diagnosis.whole_heap.reference_names import ReferenceNames
+from memwatch.diagnosis.whole_heap.reference_paths import ReferencePathFinder
 
 CPU_SECONDS = 60.0  # that a census may take by default (chosen)
+LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
 MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).
 MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
 ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
 _TRIES = 3  # of a scan that a full collection disturbed
-BOOKKEEPING = ("locals", "globals", "f_locals", "f_globals")  # dicts of variables, which are held elsewhere, too
 _BOOKKEEPING_ITEM = re.compile(rf"\.(?:{'|'.join(BOOKKEEPING)})\[")
 _MAX_STEPS = 8  # from an attribute to its owner's: a bound against circles
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
@@ -77,9 +76,9 @@ class CensusTaker:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
         self._types_so_far: tuple[TypeCount, ...] = ()
-        builtins = BuiltinValues(memory, interpreter.minor)
-        self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
-        self._attributes = Attributes(memory, builtins, self._types, self._layouts)
+        self._builtins = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
+        self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
@@ -93,30 +92,39 @@ class CensusTaker:
     def _deep(self, scan: GcScan, disturbed: bool) -> Census:
         """Go on from tracked objects to all that they hold; `_types_so_far` is left where memory does not suffice."""
         variables = Frames(self._memory, self._interpreter).local_variables()
-        reached = ReachableObjects(self._memory, self._types, self._layouts, wanted=self._is_wanted)
-        reached.walk(chain(scan.addresses(), [array("Q", variables)]), self._may_go_on)
-        program = Program(self._attributes, reached.tallies, f"{self._memory.folder}/root")
-        types = self._types_so_far = self._measured(reached)
-        finder = ReferencePathFinder(reached.graph, self._attributes, program.owners, variables, self._may_go_on)
-        large, holders = self._large(reached, finder), self._holders(reached, finder, self._traced(types, program))
+        reader = BulkReader(self._memory)
+        layouts = BulkLayouts(self._memory, reader, self._builtins, self._types, self._layouts)
+        starts = np.concatenate([scan.addresses, np.fromiter(variables, np.uint64)])
+        heap = HeapWalk(self._memory, layouts).walk(starts, self._may_go_on)
+        types = self._types_so_far = _measured(heap)
+        program = Program(heap, layouts, reader, self._attributes, f"{self._memory.folder}/root")
+        names = ReferenceNames(heap, layouts, self._attributes)
+        finder = ReferencePathFinder(heap, names, program, variables, self._may_go_on)
+        large, holders = self._large(heap, finder), self._holders(heap, finder, self._traced(types, program))
         self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
-        tracked = tuple(self._sized(self._options.attribute_paths, reached))
-        containers = self._containers(types, holders, reached) if self._options.containers else ()
-        has_tensors = any(tally.type.shape == "tensor" for tally in reached.tallies)
+        sizer = AttributePathSizer(self._attributes, self._layouts, heap, program, self._new_walk)
+        tracked = tuple(sizer.size(path, self._may_go_on) for path in self._options.attribute_paths)
+        containers = self._containers(types, holders, sizer) if self._options.containers else ()
+        has_tensors = any(kind.shape == "tensor" for kind in heap.types)
         return Census(
             python=self._interpreter.version,
             seconds=self._spent(),
-            complete=scan.complete and reached.complete and self._may_go_on(),
+            complete=scan.complete and heap.complete and self._may_go_on(),
             disturbed=disturbed,
             types=types,
             large=large,
-            storages=_by_device(reached.tensors.storages.values()),
-            tensors_with_graph=reached.tensors.with_graph if has_tensors else None,
-            tensors_unread=reached.tensors.unread,
+            storages=_by_device(layouts.tensors.storages.values()),
+            tensors_with_graph=layouts.tensors.with_graph if has_tensors else None,
+            tensors_unread=layouts.tensors.unread,
             holders=holders,
             tracked=tracked,
             containers=containers,
         )
+
+    def _new_walk(self) -> HeapWalk:
+        reader = BulkReader(self._memory)
+        layouts = BulkLayouts(self._memory, reader, self._builtins, self._types, self._layouts, left_out=is_program)
+        return HeapWalk(self._memory, layouts)
 
     def _scan(self) -> tuple[GcScan, bool]:
         """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""
@@ -137,17 +145,6 @@ class CensusTaker:
         own.sort(key=lambda found: (program.distance(found.type), -found.count))
         return (*self._options.traced_types, *ALWAYS_TRACED_TYPES, *(found.type for found in own[:most]))
 
-    def _is_wanted(self, kind: HeapType) -> bool:
-        """Whether the addresses of the objects of a type are needed."""
-        options = self._options
-        finds_most = options.containers or options.trace_most_frequent > 0
-        return (
-            is_owner(kind)
-            or (finds_most and (kind.name in ALWAYS_TRACED_TYPES or is_of_program(kind.name)))
-            or any(_is_called(kind, name) for name in options.traced_types)
-            or any(matching_names(track, kind.name) for track in options.attribute_paths)
-        )
-
     def _may_go_on(self) -> bool:
         return time.process_time() - self._began < self._options.cpu_seconds
 
@@ -156,26 +153,20 @@ class CensusTaker:
 
     def _counted(self, scan: GcScan) -> tuple[TypeCount, ...]:
         counts: Counter[str] = Counter()
-        for address, count in scan.counts.items():
+        for address, count in zip(*(part.tolist() for part in np.unique(scan.types, return_counts=True)), strict=True):
             counts[self._types.gc_types[address].name] += count
         return tuple(TypeCount(name, count, None, tracked=True) for name, count in counts.most_common())
 
-    def _measured(self, reached: ReachableObjects) -> tuple[TypeCount, ...]:
-        counts: Counter[str] = Counter()
-        sizes: Counter[str] = Counter()
-        for tally in reached.tallies:
-            counts[tally.type.name] += tally.count
-            sizes[tally.type.name] += tally.bytes
-        tracked = {tally.type.name for tally in reached.tallies if tally.type.is_gc_tracked}
-        return tuple(TypeCount(name, counts[name], size, name in tracked) for name, size in sizes.most_common())
-
-    def _large(self, reached: ReachableObjects, finder: ReferencePathFinder) -> tuple[LargeObject, ...]:
-        all_large = ((size, address, tally.type.name) for tally in reached.tallies for size, address in tally.large)
-        largest = sorted(all_large, reverse=True)[:MAX_LARGE_OBJECTS]
-        paths = finder.paths([address for _, address, _ in largest])
+    def _large(self, heap: HeapObjects, finder: ReferencePathFinder) -> tuple[LargeObject, ...]:
+        found = np.flatnonzero(heap.sizes >= LARGE_BYTES)
+        largest = found[np.argsort(-heap.sizes[found], kind="stable")][:MAX_LARGE_OBJECTS].tolist()
+        paths = finder.shortest_paths(largest)
+        rows = (
+            (int(heap.addresses[one]), int(heap.sizes[one]), heap.types[heap.kinds[one]].name, one) for one in largest
+        )
         return tuple(
-            LargeObject(name, size, paths.get(address, ""), self._resident_bytes(address, size))
-            for size, address, name in largest
+            LargeObject(name, size, paths.get(one, ""), self._resident_bytes(address, size))
+            for address, size, name, one in rows
         )
 
     def _resident_bytes(self, address: int, size: int) -> int | None:
@@ -186,22 +177,17 @@ class CensusTaker:
         return self._resident(obj.word(NDARRAY_DATA_AT), size)
 
     def _holders(
-        self, reached: ReachableObjects, finder: ReferencePathFinder, names: Sequence[str]
+        self, heap: HeapObjects, finder: ReferencePathFinder, names: Sequence[str]
     ) -> tuple[ReferencePath, ...]:
-        addresses: dict[str, list[int]] = defaultdict(list)
-        for tally in sorted(reached.tallies, key=lambda tally: -tally.bytes):
-            if any(_is_called(tally.type, name) for name in names):
-                addresses[tally.type.name] += tally.addresses
-        return tuple(path for name, found in addresses.items() for path in _real(finder.paths_to_type(name, found)))
-
-    def _sized(self, wanted: Iterable[AttributePath], reached: ReachableObjects) -> Iterator[AttributeSize]:
-        new_walk = partial(ReachableObjects, self._memory, self._types, self._layouts)
-        sizer = AttributePathSizer(self._attributes, self._layouts, new_walk)
-        instances = [(tally.type, tally.addresses) for tally in reached.tallies]
-        yield from (sizer.size(path, instances, self._may_go_on) for path in wanted)
+        called = {kind.name for kind in heap.types if any(_is_called(kind, name) for name in names)}
+        objects = {name: heap.of_types(lambda kind, name=name: kind.name == name) for name in sorted(called)}
+        paths = defaultdict[str, list[ReferencePath]](list)
+        for path in finder.paths_to_types({name: found for name, found in objects.items() if len(found)}):
+            paths[path.type].append(path)
+        return tuple(path for found in paths.values() for path in _real(found))
 
     def _containers(
-        self, types: Sequence[TypeCount], holders: Sequence[ReferencePath], reached: ReachableObjects
+        self, types: Sequence[TypeCount], holders: Sequence[ReferencePath], sizer: AttributePathSizer
     ) -> tuple[AttributeSize, ...]:
         """Return the attributes that hold the most, chosen by the mean size of the objects at the ends of the paths."""
         mean = {found.type: (found.bytes or 0) / found.count for found in types if found.count}
@@ -211,8 +197,22 @@ class CensusTaker:
         for path in holders:
             if (root := _root(path.path)) is not None:
                 sizes[_outermost(root, owners)] += int(path.count * mean.get(path.type, 0.0))
-        largest = self._sized([parse_attribute_path(root) for root, _ in sizes.most_common(MAX_CONTAINERS)], reached)
+        roots = [parse_attribute_path(root) for root, _ in sizes.most_common(MAX_CONTAINERS)]
+        largest = [sizer.size(root, self._may_go_on) for root in roots]
         return tuple(sorted((size for size in largest if size.bytes), key=lambda size: -(size.bytes or 0)))
+
+
+def _measured(heap: HeapObjects) -> tuple[TypeCount, ...]:
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    number = np.bincount(heap.kinds, minlength=len(heap.types)).tolist()
+    size = np.bincount(heap.kinds, heap.sizes, len(heap.types)).tolist()
+    for i, kind in enumerate(heap.types):
+        counts[kind.name] += number[i]
+        sizes[kind.name] += int(size[i])
+    tracked = {kind.name for kind in heap.types if kind.is_gc_tracked}
+    found = ((name, counts[name], size) for name, size in sizes.most_common() if counts[name])
+    return tuple(TypeCount(name, count, size, name in tracked) for name, count, size in found)
 
 
 def _real(paths: list[ReferencePath]) -> list[ReferencePath]:

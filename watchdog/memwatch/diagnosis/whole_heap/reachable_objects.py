@@ -1,0 +1,217 @@
+"""Walks from the objects that the collector tracks to all objects that they refer to: arrays, text, untracked dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import HeapType
+from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Sizes
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
+from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT
+
+_SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
+_CHUNK_BITS, _SLOT_BITS = CHUNK.bit_length() - 1, SLOT.bit_length() - 1
+_BLOCK = 64  # slots whose objects are numbered together
+_LOWEST = 4096  # No object lies below.
+_UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to another
+_BATCH = 1 << 17  # objects that are visited before their references are followed: a bound on memory
+_HASHED = 1 << 12  # entries of the table of chunks, at first
+
+Numbers = NDArray[np.int32]  # of objects, or of types
+
+
+class _Slots:
+    """A mark for each slot of the memory in which there are objects; a place is the index of a mark.
+
+    Objects of C code may begin in the middle of a slot, as their mark then says.
+    """
+
+    def __init__(self, memory: RemoteMemory) -> None:
+        self._memory = memory
+        self.chunks = np.empty(0, np.uint64)
+        self.marks = np.empty((0, _SLOTS), np.uint8)
+        self._top = np.uint64(memory.writable.end)
+        self._none: set[int] = set()  # chunks without writable memory
+        self._rows = np.full(_HASHED, -1, np.int64)  # of a chunk, at its number modulo the size
+        self._count = 0
+
+    def are_likely(self, words: Words) -> NDArray[np.bool_]:
+        """Return which of these words may be addresses."""
+        found: NDArray[np.bool_] = (words - np.uint64(_LOWEST) < self._top) & (words & np.uint64(7) == 0)
+        return found
+
+    def places(self, words: Words) -> Places:
+        """Return the places of addresses; -1 where there is no writable memory."""
+        chunks = words >> np.uint64(_CHUNK_BITS)
+        rows = self._rows_of(chunks)
+        if (unknown := rows < 0).any():
+            new = set(np.unique(chunks[unknown]).tolist()) - self._none
+            if new and self._open(new):
+                rows = self._rows_of(chunks)
+        slots = (words >> np.uint64(_SLOT_BITS)).view(np.int64) & (_SLOTS - 1)
+        return np.where(rows >= 0, rows * _SLOTS + slots, -1)
+
+    def addresses(self, places: Places) -> Words:
+        """Return the addresses of the objects in slots."""
+        within = places % _SLOTS * SLOT + (self.marks.reshape(-1)[places] & _HALFWAY) * (SLOT // 2 // _HALFWAY)
+        found: Words = self.chunks[places // _SLOTS] * np.uint64(CHUNK) + within.astype(np.uint64)
+        return found
+
+    def mark(self, words: Words, places: Places) -> None:
+        """Let the objects at these addresses, whose places these are, wait for a visit unless they were marked."""
+        marks = self.marks.reshape(-1)
+        new = marks[places] == _UNSEEN
+        marks[places[new]] = (words[new] & np.uint64(SLOT // 2)).astype(np.uint8) // (SLOT // 2) * _HALFWAY | _WAITING
+
+    def waiting(self) -> Places:
+        """Return the places of all objects that wait."""
+        eights = self.marks.view(np.uint64).reshape(-1)
+        some = np.flatnonzero(eights & np.uint64(_WAITING * 0x0101010101010101))
+        found = np.flatnonzero(self.marks.reshape(-1, 8)[some] & _WAITING)
+        return (some[found >> 3] << 3) + (found & 7)
+
+    def _rows_of(self, chunks: Words) -> Places:
+        rows = self._rows[chunks.view(np.int64) & (len(self._rows) - 1)]
+        if self._count:
+            rows[self.chunks[rows] != chunks] = -1
+        return rows
+
+    def _open(self, chunks: Iterable[int]) -> bool:
+        mapped = [one for one in chunks if self._memory.writable.within(one * CHUNK, (one + 1) * CHUNK)]
+        self._none |= set(chunks) - set(mapped)
+        if not mapped:
+            return False
+        self.chunks = np.concatenate([self.chunks, np.array(sorted(mapped), np.uint64)])
+        self._count = len(self.chunks)
+        if self._count > len(self.marks):
+            grown = np.zeros((self._count + self._count // 4, _SLOTS), np.uint8)
+            grown[: len(self.marks)] = self.marks
+            self.marks = grown
+        size = len(self._rows)
+        while len(np.unique(self.chunks % np.uint64(size))) < self._count:  # two chunks at one place
+            size *= 2
+        self._rows = np.full(size, -1, np.int64)
+        self._rows[(self.chunks % np.uint64(size)).astype(np.int64)] = np.arange(self._count)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HeapObjects:
+    """Objects that were found, in the order of their addresses; a number is the index of one."""
+
+    addresses: Words
+    kinds: Numbers  # index of the type of each
+    sizes: Sizes  # bytes
+    types: tuple[HeapType, ...]
+    sources: Numbers  # of each reference: the object that has it
+    targets: Numbers  # the one to which it leads
+    complete: bool
+
+    def of_types(self, is_wanted: Callable[[HeapType], bool]) -> Numbers:
+        """Return the numbers of the objects of some types."""
+        wanted = np.array([is_wanted(kind) for kind in self.types], bool)
+        return np.flatnonzero(wanted[self.kinds]).astype(np.int32)
+
+    def numbers(self, addresses: Iterable[int]) -> Numbers:
+        """Return the numbers of the objects at these addresses; -1 where there is none."""
+        wanted = np.fromiter(addresses, np.uint64)
+        if not len(self.addresses):
+            return np.full(len(wanted), -1, np.int32)
+        at = np.minimum(np.searchsorted(self.addresses, wanted), len(self.addresses) - 1)
+        return np.where(self.addresses[at] == wanted, at, -1).astype(np.int32)
+
+
+class HeapWalk:
+    """Finds the objects that others lead to."""
+
+    def __init__(self, memory: RemoteMemory, layouts: BulkLayouts) -> None:
+        self._layouts, self._slots = layouts, _Slots(memory)
+        self._visited: list[tuple[Places, Numbers, Sizes]] = [(_NO_PLACES, _NO_NUMBERS, _NO_PLACES)]
+        self._references: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = []
+
+    def exclude(self, addresses: Iterable[int]) -> None:
+        """Do not visit these objects."""
+        places = self._slots.places(np.fromiter(addresses, np.uint64))
+        self._slots.marks.reshape(-1)[places[places >= 0]] = _VISITED
+
+    def walk(self, starts: Words, may_go_on: Callable[[], bool]) -> HeapObjects:
+        """Find the objects at these addresses and all that they hold; `may_go_on` is called after each batch."""
+        self._reach(starts)
+        complete = True
+        while complete and len(waiting := self._slots.waiting()):
+            for first in range(0, len(waiting), _BATCH):
+                self._visit(waiting[first : first + _BATCH])
+                complete = may_go_on()
+                if not complete:
+                    break
+        return self._objects(complete)
+
+    def _visit(self, places: Places) -> None:
+        addresses = self._slots.addresses(places)
+        self._slots.marks.reshape(-1)[places] ^= _WAITING | _VISITED
+        self._visited += self._layouts.measure(places, addresses)
+        for owners, words in self._layouts.references():
+            led, targets = self._reach(words)
+            self._references.append((owners[led].astype(np.uint32), targets.astype(np.uint32)))
+
+    def _reach(self, words: Words) -> tuple[Places, Places]:
+        """Visit the objects at these addresses later; return which are addresses of the heap, and their places."""
+        likely = np.flatnonzero(self._slots.are_likely(words))
+        places = self._slots.places(words[likely])
+        led = likely[places >= 0]
+        places = places[places >= 0]
+        self._slots.mark(words[led], places)
+        return led, places
+
+    def _objects(self, complete: bool) -> HeapObjects:
+        places, kinds, sizes = (np.concatenate(parts) for parts in zip(*self._visited, strict=True))
+        self._visited.clear()
+        rank = _Rank(self._slots, places)
+        order = np.empty(len(places), np.int64)
+        order[rank.numbers(places)] = np.arange(len(places))
+        sources, targets = [_NO_NUMBERS], [_NO_NUMBERS]
+        for owners, led in self._references:
+            real = rank.are_in(led)  # its owner is
+            sources.append(rank.numbers(owners[real]))
+            targets.append(rank.numbers(led[real]))
+        self._references.clear()
+        return HeapObjects(
+            addresses=self._slots.addresses(places)[order],
+            kinds=kinds[order],
+            sizes=sizes[order],
+            types=tuple(self._layouts.kinds),
+            sources=np.concatenate(sources),
+            targets=np.concatenate(targets),
+            complete=complete,
+        )
+
+
+class _Rank:
+    """Numbers places in the order of their addresses."""
+
+    def __init__(self, slots: _Slots, places: Places) -> None:
+        taken = np.zeros((len(slots.chunks), _SLOTS), np.uint8)
+        taken.reshape(-1)[places] = 1
+        blocks = taken.reshape(len(taken), -1, _BLOCK)
+        totals = blocks.sum(2, dtype=np.int32)
+        order = np.argsort(slots.chunks)
+        before = np.cumsum(totals[order].reshape(-1)) - totals[order].reshape(-1)
+        self._before = np.empty_like(totals)
+        self._before[order] = before.reshape(totals.shape)
+        self._taken = taken.reshape(-1)
+        self._within = np.cumsum(blocks, 2, dtype=np.uint8).reshape(-1)
+
+    def are_in(self, places: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        return self._taken[places] > 0
+
+    def numbers(self, places: NDArray[np.unsignedinteger] | Places) -> Numbers:
+        found: Numbers = self._before.reshape(-1)[places // _BLOCK] + self._within[places] - np.int32(1)
+        return found
+
+
+_NO_PLACES, _NO_NUMBERS = np.empty(0, np.int64), np.empty(0, np.int32)

@@ -1,0 +1,258 @@
+"""Finds what keeps objects alive: reference paths from them up to a named attribute or local variable."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
+from memwatch.diagnosis.whole_heap.program_namespaces import Program
+from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
+from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, THROUGH, ReferenceNames, References
+
+SAMPLED = 20_000  # Objects of a type whose holders are sought: a bound on time.
+_MAX_STEPS = 12  # References in a path (chosen).
+_FEW, _FEW_SHARE = 16, 0.01  # A type of at most so many holders, or this share of the objects, ends a path (chosen).
+_MAX_PATHS = 8  # Paths that are continued from one holder (chosen).
+_MAX_HOLDERS = 10  # Paths that are reported for a type (chosen).
+_MAX_SEARCHED = 1 << 18  # Objects that are searched for circles; beyond, a circle is assumed.
+# Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
+_NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
+_FRAME = "frame"
+_LOCALS = {_FRAME, "generator", "coroutine", "async_generator"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """Paths down to the objects that are sought: in each row, so many go down from an object."""
+
+    objects: Numbers  # in order
+    paths: Places  # index of the text and of what is sought
+    counts: Places
+
+
+class ReferencePathFinder:
+    """Finds paths in a heap, which begin at a module, a class or a local variable."""
+
+    def __init__(
+        self,
+        heap: HeapObjects,
+        names: ReferenceNames,
+        program: Program,
+        variables: Mapping[int, str],
+        may_go_on: Callable[[], bool],
+    ) -> None:
+        """`variables` are local variables, by the addresses of their values; `may_go_on` is called before each step."""
+        self.heap, self.names, self.program, self.may_go_on = heap, names, program, may_go_on
+        numbers = heap.numbers(variables).tolist()
+        self.variables = {one: name for one, name in zip(numbers, variables.values(), strict=True) if one >= 0}
+
+    def paths_to_types(self, objects: Mapping[str, Numbers]) -> list[ReferencePath]:
+        """Return the paths to most objects of each type, given the numbers of all; that to the most comes first."""
+        every = {name: max(1, -(-len(numbers) // SAMPLED)) for name, numbers in objects.items()}
+        sought = [(name, numbers[:: every[name]], "") for name, numbers in objects.items()]
+        found = list[ReferencePath]()
+        for (name, numbers), paths in zip(objects.items(), _ReferrerSearch(self, sought).paths(), strict=True):
+            for path, count in paths.most_common(_MAX_HOLDERS):
+                found.append(ReferencePath(name, path, min(count * every[name], len(numbers)), len(numbers)))
+        return found
+
+    def shortest_paths(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Return the shortest path to each of these objects that has one."""
+        sought = [(str(number), np.array([number], np.int32), "") for number in numbers]
+        found = _ReferrerSearch(self, sought).paths()
+        return {one: min(paths, key=len) for one, paths in zip(numbers, found, strict=True) if paths}
+
+
+class _ReferrerSearch:
+    """Goes from objects to their referrers, and on to those of these, until a name leads to all."""
+
+    def __init__(self, finder: ReferencePathFinder, sought: Sequence[tuple[str, Numbers, str]]) -> None:
+        """`sought`: sets of objects, each with a name."""
+        self._finder, self._heap, self._names = finder, finder.heap, finder.names
+        self._found: list[Counter[str]] = [Counter() for _ in sought]
+        self._texts: list[tuple[int, str]] = []  # of each path: which of the sets it leads to, and its text
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._few = np.array([max(_FEW, int(_FEW_SHARE * len(numbers))) for _, numbers, _ in sought])
+        objects = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers, _ in sought)]).astype(np.int32)
+        sets = np.repeat(np.arange(len(sought)), np.array([len(numbers) for _, numbers, _ in sought], np.int64))
+        self._sought = set(zip(objects.tolist(), sets.tolist(), strict=True))
+        starts = np.array([self._path(i, "") for i in range(len(sought))], np.int64)
+        self._below = _summed(objects, starts[sets], np.ones(len(objects), np.int64))
+        types = self._heap.types
+        self._holds = np.array([kind.shape not in _NO_HOLDERS and kind.name != "module" for kind in types], bool)
+        self._is_through = np.array([kind.shape in THROUGH or kind.name == CELL for kind in types], bool)
+        self._is_local = np.array([kind.name in _LOCALS for kind in types], bool)
+        self._steps: list[References] = []  # that led to holders
+        self._passed = np.zeros(len(self._heap.addresses), bool)  # holders of earlier steps
+        self._led: dict[int, set[int]] = {}  # holders of earlier steps -> the objects that they held then
+        self._searched = 0
+
+    def paths(self) -> list[Counter[str]]:
+        """Return for each set the number of objects by each path from a name."""
+        if not self._found:
+            return []
+        for _ in range(_MAX_STEPS):
+            if not len(self._below.objects) or not self._finder.may_go_on():
+                break
+            self._step()
+        self._add_unnamed(self._below)
+        return self._found
+
+    def _path(self, of: int, text: str) -> int:
+        """Return the number of a path to one of the sets."""
+        if (of, text) not in self._numbers:
+            self._numbers[of, text] = len(self._texts)
+            self._texts.append((of, text))
+        return self._numbers[of, text]
+
+    def _step(self) -> None:
+        """Go on to the holders of these objects that do not end a path."""
+        below, references = self._below, self._references()
+        names = self._names.names(references)
+        # each reference with each of the paths below
+        first = np.searchsorted(below.objects, references.targets)
+        number = np.searchsorted(below.objects, references.targets, side="right") - first
+        rows, at = np.repeat(np.arange(len(names)), number), ragged(first, number)
+        sources, targets, counts = references.sources[rows], references.targets[rows], below.counts[at]
+        paths = self._joined(names[rows], below.paths[at])
+        goes_on = self._end(sources, targets, paths, below.paths[at], counts)
+        above = _summed(sources[goes_on], paths[goes_on], counts[goes_on])
+        goes_on = self._end_at_types(above)
+        above = _Paths(above.objects[goes_on], above.paths[goes_on], above.counts[goes_on])
+        held = np.isin(below.objects, references.targets)
+        self._add_unnamed(_Paths(below.objects[~held], below.paths[~held], below.counts[~held]))
+        self._below = _most_common(above)
+        led = np.isin(references.sources, self._below.objects)
+        self._steps.append(References(references.sources[led], references.targets[led]))
+        self._passed[self._below.objects] = True
+        self._led.clear()
+
+    def _references(self) -> References:
+        """Return the references to these objects, but none that closes a circle."""
+        heap = self._heap
+        is_below = np.zeros(len(heap.addresses), bool)
+        is_below[self._below.objects] = True
+        some = np.flatnonzero(is_below[heap.targets])
+        some = some[self._holds[heap.kinds[heap.sources[some]]]]
+        pairs = np.unique(heap.sources[some].astype(np.int64) << 32 | heap.targets[some])
+        sources, targets = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
+        again = np.flatnonzero(self._passed[sources])
+        circles = [
+            self._leads(target, source)
+            for source, target in zip(sources[again].tolist(), targets[again].tolist(), strict=True)
+        ]
+        kept = np.ones(len(pairs), bool)
+        kept[again[np.array(circles, bool)]] = False
+        return References(sources[kept], targets[kept])
+
+    def _leads(self, start: int, end: int) -> bool:
+        """Whether a path from `start` down to the objects contains `end`."""
+        if not self._led:
+            self._led = defaultdict(set)
+            for step in self._steps:
+                for source, target in zip(step.sources.tolist(), step.targets.tolist(), strict=True):
+                    self._led[source].add(target)
+        below, waiting = {start}, [start]
+        while waiting and end not in below and self._searched < _MAX_SEARCHED:
+            held = self._led.get(waiting.pop(), set())
+            self._searched += 1 + len(held)
+            waiting += (held - below) & self._led.keys()
+            below |= held
+        return end in below or bool(waiting)
+
+    def _joined(self, names: Places, paths: Places) -> Places:
+        """Return the paths that begin with these names."""
+        distinct, which = np.unique(names << 32 | paths, return_inverse=True)
+        joined = []
+        for name, path in zip((distinct >> 32).tolist(), (distinct & 0xFFFFFFFF).tolist(), strict=True):
+            (of, rest), text = self._texts[path], self._names.texts[name]
+            joined.append(self._path(of, _attribute(rest) if text == INSTANCE_DICT else text + rest))
+        return np.array(joined, np.int64)[which]
+
+    def _end(
+        self, sources: Numbers, targets: Numbers, paths: Places, below: Places, counts: Places
+    ) -> NDArray[np.bool_]:
+        """Add what begins at a name; return which go on."""
+        kinds, program = self._heap.kinds[sources], self._finder.program
+        owned = program.are_namespaces(sources)
+        local = self._is_local[kinds]
+        for i in np.flatnonzero(local).tolist():
+            name = self._heap.types[kinds[i]].name
+            is_variable = name == _FRAME and int(targets[i]) in self._finder.variables
+            of, text = self._texts[below[i] if is_variable else paths[i]]
+            self._found[of][(self._finder.variables[int(targets[i])] if is_variable else name) + text] += int(counts[i])
+        rows = np.flatnonzero(owned & ~local)
+        for source, path, count in zip(*_totals(sources[rows], paths[rows], counts[rows]), strict=True):
+            of, text = self._texts[path]
+            self._found[of][program.namespace(source) + _attribute(text)] += count
+        goes_on = ~owned & ~local
+        for i in np.flatnonzero(goes_on & self._may_be_sought(sources)).tolist():
+            of, text = self._texts[paths[i]]
+            if (int(sources[i]), of) in self._sought:
+                self._found[of][self._heap.types[kinds[i]].name + text] += int(counts[i])
+                goes_on[i] = False
+        return goes_on
+
+    def _may_be_sought(self, sources: Numbers) -> NDArray[np.bool_]:
+        return np.isin(sources, np.fromiter({number for number, _ in self._sought}, np.int32))
+
+    def _end_at_types(self, above: _Paths) -> NDArray[np.bool_]:
+        """Add what few objects of a type hold by a path, which begins at the type then; return which go on."""
+        kinds = self._heap.kinds[above.objects]
+        goes_on = np.ones(len(kinds), bool)
+        rows = np.flatnonzero(~self._is_through[kinds])
+        names = {kind.name: i for i, kind in reversed(list(enumerate(self._heap.types)))}
+        of_name = np.array([names[kind.name] for kind in self._heap.types], np.int64)
+        groups, which, number = np.unique(
+            of_name[kinds[rows]] << 32 | above.paths[rows], return_inverse=True, return_counts=True
+        )
+        totals = np.bincount(which, above.counts[rows], len(groups)).astype(np.int64)
+        sets = np.array([of for of, _ in self._texts], np.int64)[groups & 0xFFFFFFFF]
+        few = number <= self._few[sets]
+        for group, total in zip(groups[few].tolist(), totals[few].tolist(), strict=True):
+            of, text = self._texts[group & 0xFFFFFFFF]
+            self._found[of][self._heap.types[group >> 32].name + text] += total
+        goes_on[rows[few[which]]] = False
+        return goes_on
+
+    def _add_unnamed(self, below: _Paths) -> None:
+        """Add paths that begin at no attribute: at a local variable, or in C code."""
+        for number, path, count in zip(
+            below.objects.tolist(), below.paths.tolist(), below.counts.tolist(), strict=True
+        ):
+            of, text = self._texts[path]
+            kind = self._heap.types[self._heap.kinds[number]].name if self._passed[number] else "an object"
+            self._found[of][(self._finder.variables.get(number) or f"{UNNAMED_HOLDER_PREFIX}{kind}") + text] += count
+
+
+def _summed(objects: Numbers, paths: Places, counts: Places) -> _Paths:
+    """Return one row for each object and path."""
+    pairs, which = np.unique(objects.astype(np.int64) << 32 | paths, return_inverse=True)
+    totals = np.bincount(which, counts, len(pairs)).astype(np.int64)
+    return _Paths((pairs >> 32).astype(np.int32), pairs & 0xFFFFFFFF, totals)
+
+
+def _totals(objects: Numbers, paths: Places, counts: Places) -> tuple[list[int], list[int], list[int]]:
+    rows = _summed(objects, paths, counts)
+    return rows.objects.tolist(), rows.paths.tolist(), rows.counts.tolist()
+
+
+def _most_common(paths: _Paths) -> _Paths:
+    """Return the most common paths of each object."""
+    order = np.lexsort((-paths.counts, paths.objects))
+    first = np.searchsorted(paths.objects, paths.objects)
+    kept = np.sort(order[np.arange(len(order)) - first < _MAX_PATHS])
+    return _Paths(paths.objects[kept], paths.paths[kept], paths.counts[kept])
+
+
+def _attribute(path: str) -> str:
+    """Turn a path from an object's dict into one from the object: ['losses'][i] is .losses[i]."""
+    key, end, rest = path.partition("]")
+    name = key[2:-1]
+    return f".{name}{rest}" if end and key[:2] in ("['", '["') and name.isidentifier() else path
