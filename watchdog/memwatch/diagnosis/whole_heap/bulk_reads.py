@@ -13,7 +13,7 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 Words = NDArray[np.uint64]
 Places = NDArray[np.int64]  # indexes: of words in a buffer, of objects, or of what was asked for
 
-BUFFER_BYTES = 8 << 20  # that are read between two steps of work on them (measured: more takes memory, no less time)
+BUFFER_BYTES = 4 << 20  # that are read between two steps of work on them (measured: more takes memory, no less time)
 LONGEST_BYTES = BUFFER_BYTES // 2  # that one address may ask for
 _TEXT_BYTES = 128  # of a name: longer ones are rare
 _MAX_VECTORS = 1024  # IOV_MAX

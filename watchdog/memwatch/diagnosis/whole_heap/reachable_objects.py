@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,11 @@ from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT
 
 _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
 _CHUNK_BITS, _SLOT_BITS = CHUNK.bit_length() - 1, SLOT.bit_length() - 1
-_BLOCK = 64  # slots whose objects are numbered together
+_GROUP, _REAL = 64, 128  # slots that are numbered together; the mark of an object beside its number in its group
+_BLOCK_SIZE = 1 << 18  # numbers that are kept together
 _LOWEST = 4096  # No object lies below.
-_UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to another
-_BATCH = 1 << 17  # objects that are visited before their references are followed: a bound on memory
+_UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to others
+_BATCH = 1 << 16  # objects that are visited before their references are followed: a bound on memory
 _HASHED = 1 << 12  # entries of the table of chunks, at first
 
 Numbers = NDArray[np.int32]  # of objects, or of types
@@ -58,6 +60,7 @@ class _Slots:
 
     def addresses(self, places: Places) -> Words:
         """Return the addresses of the objects in slots."""
+        places = places.astype(np.int64)
         within = places % _SLOTS * SLOT + (self.marks.reshape(-1)[places] & _HALFWAY) * (SLOT // 2 // _HALFWAY)
         found: Words = self.chunks[places // _SLOTS] * np.uint64(CHUNK) + within.astype(np.uint64)
         return found
@@ -100,6 +103,13 @@ class _Slots:
         return True
 
 
+class References(NamedTuple):
+    """References between objects, by their numbers."""
+
+    sources: Numbers
+    targets: Numbers
+
+
 @dataclass(frozen=True, slots=True)
 class HeapObjects:
     """Objects that were found, in the order of their addresses; a number is the index of one."""
@@ -108,9 +118,19 @@ class HeapObjects:
     kinds: Numbers  # index of the type of each
     sizes: Sizes  # bytes
     types: tuple[HeapType, ...]
-    sources: Numbers  # of each reference: the object that has it
-    targets: Numbers  # the one to which it leads
+    owners: Numbers  # objects with references; one may occur several times
+    ends: Places  # how many references these and all before them have
+    targets: Numbers  # of the references; -1: to no object
     complete: bool
+
+    def references_to(self, numbers: Numbers) -> References:
+        """Return all references to some objects, each once, in the order of sources and targets."""
+        wanted = np.zeros(len(self.addresses) + 1, bool)  # and for none
+        wanted[numbers] = True
+        found = np.flatnonzero(wanted[self.targets])
+        sources = self.owners[np.searchsorted(self.ends, found, side="right")]
+        pairs = np.unique(sources.astype(np.int64) << 32 | self.targets[found])
+        return References((pairs >> 32).astype(np.int32), pairs.astype(np.int32))
 
     def of_types(self, is_wanted: Callable[[HeapType], bool]) -> Numbers:
         """Return the numbers of the objects of some types."""
@@ -131,8 +151,9 @@ class HeapWalk:
 
     def __init__(self, memory: RemoteMemory, layouts: BulkLayouts) -> None:
         self._layouts, self._slots = layouts, _Slots(memory)
-        self._visited: list[tuple[Places, Numbers, Sizes]] = [(_NO_PLACES, _NO_NUMBERS, _NO_PLACES)]
-        self._references: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = []
+        self._places, self._kinds, self._sizes = _Growing(np.uint32), _Growing(np.int32), _Growing(np.int64)
+        # places of objects with references, how many, and the places to which these lead
+        self._owners, self._counts, self._targets = _Growing(np.uint32), _Growing(np.int64), _Growing(np.uint32)
 
     def exclude(self, addresses: Iterable[int]) -> None:
         """Do not visit these objects."""
@@ -154,10 +175,18 @@ class HeapWalk:
     def _visit(self, places: Places) -> None:
         addresses = self._slots.addresses(places)
         self._slots.marks.reshape(-1)[places] ^= _WAITING | _VISITED
-        self._visited += self._layouts.measure(places, addresses)
+        for which, kinds, sizes in self._layouts.measure(places, addresses):
+            self._places.append(which)
+            self._kinds.append(kinds)
+            self._sizes.append(sizes)
         for owners, words in self._layouts.references():
             led, targets = self._reach(words)
-            self._references.append((owners[led].astype(np.uint32), targets.astype(np.uint32)))
+            owners = owners[led]
+            first = np.flatnonzero(owners[1:] != owners[:-1]) + 1 if len(owners) else led
+            starts = np.concatenate([_FIRST[: len(owners)], first])
+            self._owners.append(owners[starts])
+            self._counts.append(np.diff(starts, append=len(owners)))
+            self._targets.append(targets)
 
     def _reach(self, words: Words) -> tuple[Places, Places]:
         """Visit the objects at these addresses later; return which are addresses of the heap, and their places."""
@@ -169,49 +198,78 @@ class HeapWalk:
         return led, places
 
     def _objects(self, complete: bool) -> HeapObjects:
-        places, kinds, sizes = (np.concatenate(parts) for parts in zip(*self._visited, strict=True))
-        self._visited.clear()
-        rank = _Rank(self._slots, places)
-        order = np.empty(len(places), np.int64)
-        order[rank.numbers(places)] = np.arange(len(places))
-        sources, targets = [_NO_NUMBERS], [_NO_NUMBERS]
-        for owners, led in self._references:
-            real = rank.are_in(led)  # its owner is
-            sources.append(rank.numbers(owners[real]))
-            targets.append(rank.numbers(led[real]))
-        self._references.clear()
-        return HeapObjects(
-            addresses=self._slots.addresses(places)[order],
-            kinds=kinds[order],
-            sizes=sizes[order],
-            types=tuple(self._layouts.kinds),
-            sources=np.concatenate(sources),
-            targets=np.concatenate(targets),
-            complete=complete,
-        )
+        rank = _Rank(self._slots, self._places)
+        kinds, sizes = np.empty(len(rank.addresses), np.int32), np.empty(len(rank.addresses), np.int64)
+        for places, some_kinds, some_sizes in zip(
+            self._places.taken(), self._kinds.taken(), self._sizes.taken(), strict=True
+        ):
+            numbers = rank.numbers(places)
+            kinds[numbers], sizes[numbers] = some_kinds, some_sizes
+        targets, count = np.empty(self._targets.count, np.int32), 0
+        for some in self._targets.taken():
+            targets[count : count + len(some)] = np.where(rank.are_in(some), rank.numbers(some), -1)
+            count += len(some)
+        owners = np.concatenate([_NO_NUMBERS, *map(rank.numbers, self._owners.taken())])
+        ends = np.cumsum(np.concatenate([_NO_PLACES, *self._counts.taken()]))
+        types = tuple(self._layouts.kinds)
+        return HeapObjects(rank.addresses, kinds, sizes, types, owners, ends, targets, complete)
+
+
+class _Growing:
+    """Numbers that are kept in blocks, so that no copy of all is needed."""
+
+    def __init__(self, dtype: type) -> None:
+        self.count, self._dtype, self._blocks = 0, dtype, list[NDArray[Any]]()
+
+    def append(self, numbers: NDArray[Any]) -> None:
+        done = 0
+        while done < len(numbers):
+            used = self.count % _BLOCK_SIZE
+            if not used:
+                self._blocks.append(np.empty(_BLOCK_SIZE, self._dtype))
+            some = numbers[done : done + _BLOCK_SIZE - used]
+            self._blocks[-1][used : used + len(some)] = some
+            self.count, done = self.count + len(some), done + len(some)
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        for i, block in enumerate(self._blocks):
+            yield block[: self.count - i * _BLOCK_SIZE]
+
+    def taken(self) -> Iterator[NDArray[Any]]:
+        """Yield the blocks; the memory of each is given back before the next one."""
+        left = self.count
+        while self._blocks:
+            yield self._blocks.pop(0)[:left]
+            left -= _BLOCK_SIZE
 
 
 class _Rank:
-    """Numbers places in the order of their addresses."""
+    """Numbers places in the order of their addresses. It takes the place of the marks, which are lost."""
 
-    def __init__(self, slots: _Slots, places: Places) -> None:
-        taken = np.zeros((len(slots.chunks), _SLOTS), np.uint8)
-        taken.reshape(-1)[places] = 1
-        blocks = taken.reshape(len(taken), -1, _BLOCK)
-        totals = blocks.sum(2, dtype=np.int32)
-        order = np.argsort(slots.chunks)
-        before = np.cumsum(totals[order].reshape(-1)) - totals[order].reshape(-1)
-        self._before = np.empty_like(totals)
-        self._before[order] = before.reshape(totals.shape)
-        self._taken = taken.reshape(-1)
-        self._within = np.cumsum(blocks, 2, dtype=np.uint8).reshape(-1)
+    def __init__(self, slots: _Slots, places: _Growing) -> None:
+        for some in places.blocks():
+            slots.marks.reshape(-1)[some] |= _REAL
+        self._before = np.empty((len(slots.chunks), _SLOTS // _GROUP), np.int32)  # objects before a group of slots
+        self.addresses, count = np.empty(places.count, np.uint64), 0
+        for row in np.argsort(slots.chunks).tolist():
+            real = np.flatnonzero(slots.marks[row] & _REAL)
+            self.addresses[count : count + len(real)] = slots.addresses(real + row * _SLOTS)
+            marks = slots.marks[row].reshape(-1, _GROUP)
+            marks &= _REAL
+            within = np.cumsum(marks > 0, 1, dtype=np.uint8)  # up to a slot, and with it
+            totals = np.cumsum(within[:, -1], dtype=np.int32)
+            self._before[row] = totals - within[:, -1] + count
+            count += len(real)
+            marks += within
+        self._before, self._within = self._before.reshape(-1), slots.marks.reshape(-1)
 
     def are_in(self, places: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        return self._taken[places] > 0
+        found: NDArray[np.bool_] = self._within[places] >= _REAL
+        return found
 
-    def numbers(self, places: NDArray[np.unsignedinteger] | Places) -> Numbers:
-        found: Numbers = self._before.reshape(-1)[places // _BLOCK] + self._within[places] - np.int32(1)
+    def numbers(self, places: NDArray[np.uint32]) -> Numbers:
+        found: Numbers = self._before[places // _GROUP] + (self._within[places] & (_REAL - 1)) - np.int32(1)
         return found
 
 
-_NO_PLACES, _NO_NUMBERS = np.empty(0, np.int64), np.empty(0, np.int32)
+_NO_PLACES, _NO_NUMBERS, _FIRST = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)

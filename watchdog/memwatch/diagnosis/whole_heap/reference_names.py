@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
-from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
+from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
 INSTANCE_DICT = "__dict__"
 THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
@@ -22,13 +21,6 @@ _BASE = ".base"
 _MAX_KEYS = 8  # Objects of one dict whose keys are told; of more, all are [k] (chosen).
 _MAX_KEY_CHARS = 64  # of a key that is told (chosen)
 _MAX_ITEMS = 1 << 16  # of a dict whose keys are looked at: a bound on time
-
-
-class References(NamedTuple):
-    """References between objects, by their numbers."""
-
-    sources: Numbers
-    targets: Numbers
 
 
 # objects, keys, addresses that are at these keys, and a function that gives the numbers of their names

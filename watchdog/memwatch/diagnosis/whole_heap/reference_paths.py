@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
-from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
-from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, THROUGH, ReferenceNames, References
+from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
+from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, THROUGH, ReferenceNames
 
 SAMPLED = 20_000  # Objects of a type whose holders are sought: a bound on time.
 _MAX_STEPS = 12  # References in a path (chosen).
@@ -135,19 +135,15 @@ class _ReferrerSearch:
 
     def _references(self) -> References:
         """Return the references to these objects, but none that closes a circle."""
-        heap = self._heap
-        is_below = np.zeros(len(heap.addresses), bool)
-        is_below[self._below.objects] = True
-        some = np.flatnonzero(is_below[heap.targets])
-        some = some[self._holds[heap.kinds[heap.sources[some]]]]
-        pairs = np.unique(heap.sources[some].astype(np.int64) << 32 | heap.targets[some])
-        sources, targets = (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32)
+        sources, targets = self._heap.references_to(self._below.objects)
+        holds = self._holds[self._heap.kinds[sources]]
+        sources, targets = sources[holds], targets[holds]
         again = np.flatnonzero(self._passed[sources])
         circles = [
             self._leads(target, source)
             for source, target in zip(sources[again].tolist(), targets[again].tolist(), strict=True)
         ]
-        kept = np.ones(len(pairs), bool)
+        kept = np.ones(len(sources), bool)
         kept[again[np.array(circles, bool)]] = False
         return References(sources[kept], targets[kept])
 
