@@ -21,9 +21,9 @@ from elftools.elf.elffile import ELFFile
 from memwatch.core.examination import Census, StackFrame
 from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.heap.cpython_runtime import Binary, Interpreter, find_interpreter
-from memwatch.diagnosis.whole_heap.object_census import CensusOptions, CensusTaker
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.stack_frames import Frames
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, CensusTaker
 from memwatch.errors import SourceError
 
 BASE, SIZE = 0x7E0000000000, 0x10000  # of the heap, which may be written to

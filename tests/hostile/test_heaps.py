@@ -10,8 +10,8 @@ import pytest
 
 from hostile import heaps
 from hostile.defiled import harmful
-from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.program_modules import is_of_program
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import SourceError
 from support.processes import python, running
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.markers import Marker
 
 from memwatch import __version__
 from support import images
@@ -54,8 +55,13 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
 
 
 def pins(name: str) -> dict[str, str]:
-    found = re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / name).read_text(), re.MULTILINE)
-    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in found}
+    """The versions of packages, of several for several Pythons that for this one."""
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)(?: *; *([^\\\n]+))?", (ROOT / name).read_text(), re.MULTILINE)
+    return {
+        re.sub(r"[-_.]+", "-", package).lower(): version
+        for package, version, marker in found
+        if not marker or Marker(marker).evaluate()
+    }
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -77,6 +77,10 @@ def test_a_day_with_it(installed: Installed, tmp_path: Path) -> None:
     smoke.use(installed, tmp_path)
 
 
+def test_the_demo_begins_and_is_stopped(installed: Installed) -> None:
+    smoke.demo(installed)
+
+
 # --- logs -----------------------------------------------------------------------------------------------------------
 
 
@@ -91,7 +95,6 @@ OF_EACH_KIND = {  # a log for each preset that the tests have one of, and for ea
     "boosting": "xgboost",
     "espnet": "espnet",
     "evolutionary": "trading_agents",
-    "huggingface": "hf_trainer",
     "lightning": "lightning_1_x",
     "neat": "neat_python",
     "timm": "timm",

@@ -89,6 +89,17 @@ def watch_log(installed: Installed, folder: Path, text: bytes) -> list[dict[str,
     return [json.loads(line) for line in (first, *rest.splitlines())]
 
 
+def demo(installed: Installed) -> None:
+    """The demo begins, and is stopped."""
+    begun = installed.start("demo", "--listen", "none", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert begun.stdout is not None
+    assert begun.stdout.readline().startswith("An evolutionary trainer")
+    begun.send_signal(signal.SIGINT)
+    out, complaints = begun.communicate(timeout=60)
+    assert begun.returncode == ExitCode.STOPPED, complaints
+    assert out.endswith("Nothing is left behind.\n")
+
+
 # --- extras ---------------------------------------------------------------------------------------------------------
 
 CONFIGURED = {
@@ -101,23 +112,10 @@ CONFIGURED = {
 
 def wanting(extra: str, folder: Path) -> list[str]:
     """A command that works with an extra alone."""
-    if extra == "demo":
-        return ["demo", "--listen", "none"]
     (folder / "file.yaml").write_text(CONFIGURED[extra].replace("FOLDER", str(folder)))
     if extra == "auth":
         return ["doctor", "--history", "none", "--listen", "127.0.0.1:0", "--web-config", str(folder / "file.yaml")]
     return ["doctor", "--history", "none", "--listen", "none", "--config", str(folder / "file.yaml")]
-
-
-def demo(installed: Installed, folder: Path) -> None:
-    """The demo begins, and is stopped."""
-    begun = installed.start(*wanting("demo", folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert begun.stdout is not None
-    assert begun.stdout.readline().startswith("An evolutionary trainer")
-    begun.send_signal(signal.SIGINT)
-    out, complaints = begun.communicate(timeout=60)
-    assert begun.returncode == ExitCode.STOPPED, complaints
-    assert out.endswith("Nothing is left behind.\n")
 
 
 def doctored(extra: str, text: str) -> Callable[[Installed, Path], None]:
@@ -144,7 +142,6 @@ def tracked(extra: str, pattern: str) -> Callable[[Installed, Path], None]:
 
 EXTRA: dict[str, Callable[[Installed, Path], None]] = {
     "auth": doctored("auth", "asks for a password"),
-    "demo": demo,
     "notify": doctored("notify", "its addresses are understood"),
     "tensorboard": tracked("tensorboard", "tb/memwatch-*/events.out.tfevents.*"),
     "wandb": tracked("wandb", "wandb/offline-run-*/run-*.wandb"),

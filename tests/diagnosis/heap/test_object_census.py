@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from memwatch.cli.main import main
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
-from memwatch.diagnosis.whole_heap.gc_object_scan import Scanner
-from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, parse_maps
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, TypeTable
+from memwatch.diagnosis.whole_heap.gc_object_scan import Scanner
+from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import SourceError, TargetGoneError
 from support.processes import running
 from support.pythons import NAMES, needed_python, pythons

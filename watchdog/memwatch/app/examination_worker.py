@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.examination import Examination, TypeCount
@@ -22,13 +23,15 @@ from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
-from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident
 from memwatch.sources.procfs import HostReader
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system.python_workers import serve_task
+
+if TYPE_CHECKING:
+    from memwatch.diagnosis.whole_heap.object_census import CensusOptions
 
 DEFAULT_TRACED_TYPES = 5  # most frequent types whose holders are reported, besides those that are named
 WINDOW_SECONDS = 60.0  # of the budget of CPU time, as the engine's schedule has it
@@ -45,6 +48,8 @@ _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and 
 
 def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Examination:
     """Examine a process; what cannot be read is left out, with the reason."""
+    from memwatch.diagnosis.whole_heap.object_census import take_census
+
     began, found = time.process_time(), Examination(threads_reason="not asked for")
     try:
         with ExitStack() as stack:
@@ -150,6 +155,8 @@ def _look_at_names(request: ExaminationRequest) -> Examination:
 
 
 def _examine_heap(request: ExaminationRequest) -> Examination:
+    from memwatch.diagnosis.whole_heap.object_census import CensusOptions
+
     pid, paths = request.target.pid, []
     for path in request.asked.paths:
         with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse

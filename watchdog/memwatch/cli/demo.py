@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import shutil
@@ -24,7 +23,7 @@ from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes
-from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
+from memwatch.errors import AttachError, ExitCode, SourceError
 from memwatch.sources.target.target_facts import read_argv, read_started_target_facts
 from memwatch.system import package_data
 from memwatch.system.clock import signal_handlers
@@ -42,8 +41,6 @@ def demo(flags: Mapping[str, Any]) -> int:
     """`memwatch demo`: watch the leaking trainer to its interrupt, then the fixed one, resumed, to its end."""
     config = config_from_flags(flags)
     check_extras(config)
-    if importlib.util.find_spec("numpy") is None:
-        raise ConfigError("the example trainer needs numpy", "pip install 'memwatch[demo]'")
     memory = replace(config.memory, interval_seconds=min(SAMPLE_SECONDS, config.memory.interval_seconds))
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the demo as Ctrl-C does
     temporary_folder = TemporaryDirectory(prefix="memwatch-demo-", ignore_cleanup_errors=True)

@@ -36,7 +36,7 @@ class Layouts:
     """Reads the layouts of one process's objects; UnreadableError when one changes while it is read."""
 
     def __init__(self, builtins: BuiltinValues) -> None:
-        self._builtins, self._minor = builtins, builtins.minor
+        self.builtins, self._minor = builtins, builtins.minor
         self._shared_keys: dict[int, DictKeys | None] = {}  # the tables of names, by their addresses
         self._dtypes: dict[int, tuple[int, bool]] = {}  # numpy's dtypes: bytes of an element, is it a reference
         self._measurers: dict[str, MeasureObject] = {
@@ -78,7 +78,7 @@ class Layouts:
         references: array[int] = array("Q")
         with suppress(UnreadableError):
             if obj.heap_type.shape == "dict":
-                return [value for _, value in self._builtins.items(obj.address, _MAX_ITEMS)]
+                return [value for _, value in self.builtins.items(obj.address, _MAX_ITEMS)]
             if obj.heap_type.shape in ("list", "tuple", "deque", "set"):
                 self._measurers[obj.heap_type.shape](obj, references)
             return [address for address in references if address]
@@ -152,7 +152,7 @@ class Layouts:
         """Return the key table that a class's instances share; None when it has none."""
         if kind.keys_at not in self._shared_keys:
             try:
-                self._shared_keys[kind.keys_at] = self._builtins.keys(kind.keys_at) if kind.keys_at else None
+                self._shared_keys[kind.keys_at] = self.builtins.keys(kind.keys_at) if kind.keys_at else None
             except SourceError:
                 self._shared_keys[kind.keys_at] = None
         return self._shared_keys[kind.keys_at]
@@ -167,14 +167,14 @@ class Layouts:
 
     def _tuple(self, obj: RemoteObject, references: array[int]) -> int:
         count = obj.count()
-        references.extend(obj.words(obj.address + self._builtins.tuple_bytes, count))
+        references.extend(obj.words(obj.address + self.builtins.tuple_bytes, count))
         return 8 * count
 
     def _dict(self, obj: RemoteObject, references: array[int]) -> int:
         keys_at, values_at = obj.pair(32)
-        keys = self._builtins.keys(keys_at, obj.read)
+        keys = self.builtins.keys(keys_at, obj.read)
         if values_at:
-            references.extend(obj.words(values_at + self._builtins.values_offset, keys.count))
+            references.extend(obj.words(values_at + self.builtins.values_offset, keys.count))
             return 8 * keys.room
         if keys.count:
             words = obj.words(keys.first, keys.count * keys.width)
@@ -191,7 +191,7 @@ class Layouts:
         return 0 if obj.address <= table_at < obj.address + obj.heap_type.basic_bytes else 16 * slots
 
     def _str(self, obj: RemoteObject, _: array[int]) -> int:
-        start, length, width = self._builtins.text_at(obj.raw, obj.at)
+        start, length, width = self.builtins.text_at(obj.raw, obj.at)
         return start + (length + 1) * width - obj.heap_type.basic_bytes
 
     def _int(self, obj: RemoteObject, _: array[int]) -> int:

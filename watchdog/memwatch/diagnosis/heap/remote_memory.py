@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from struct import unpack_from
 from typing import Protocol
@@ -96,15 +98,13 @@ def read_vectors(pid: int, starts: Sequence[int], sizes: Sequence[int], buffer: 
     """
     import ctypes
 
-    class IoVec(ctypes.Structure):
-        _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
     call = ctypes.CDLL(None, use_errno=True).process_vm_readv
     call.restype = ctypes.c_ssize_t
     total = sum(sizes)
     place = ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if total else 0
-    there = (IoVec * len(starts))(*zip(starts, sizes, strict=True))
-    count = call(pid, ctypes.byref(IoVec(place, total)), 1, ctypes.byref(there), len(starts), 0)
+    here, there = array("Q", (place, total)), array("Q", chain.from_iterable(zip(starts, sizes, strict=True)))  # iovec
+    addresses = [ctypes.c_void_p(vectors.buffer_info()[0]) for vectors in (here, there)]
+    count = call(pid, addresses[0], ctypes.c_ulong(1), addresses[1], ctypes.c_ulong(len(starts)), ctypes.c_ulong(0))
     if count < 0 and (code := ctypes.get_errno()) != errno.ESRCH:
         raise OSError(code, os.strerror(code))
     return max(0, int(count))

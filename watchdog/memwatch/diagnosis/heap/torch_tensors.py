@@ -42,7 +42,10 @@ class Tensors:
         self.data_at = 0  # address of the data of the storage read last; 0: not in main memory
 
     def add(self, word: Callable[[int], int]) -> int:
-        """Read a tensor, given its words by their offsets; return the host memory of its storage, if no other tensor had it before."""
+        """Read a tensor, whose words `word` gives by offset.
+
+        Return the host memory of its storage, if no other tensor had it before.
+        """
         for offset in self._impl_at:
             try:
                 storage, has_graph = self._read(word(offset))

@@ -29,7 +29,6 @@ from memwatch.diagnosis.heap.remote_objects import (
     MAX_REFCOUNT,
     MAX_WORDS,
     USUAL_REFCOUNT,
-    BuiltinValues,
     HeapType,
     TypeTable,
 )
@@ -39,6 +38,7 @@ from memwatch.diagnosis.whole_heap.gc_object_scan import likely_types
 
 HEAD_BYTES = 272  # of each object that are read: the farthest word of a known layout is a class's dict
 _PIECE_WORDS = LONGEST_BYTES // 64  # of a long table that are read at once
+_NONE_YET = np.empty(0, np.int64)
 _NONE = -MAX_COUNT  # bytes of what is no object
 _MANAGED, _INLINE = 1, 2  # how an instance has its attributes
 
@@ -85,17 +85,16 @@ class BulkLayouts:
     def __init__(
         self,
         memory: RemoteMemory,
-        reader: BulkReader,
-        builtins: BuiltinValues,
         types: TypeTable,
         layouts: Layouts,
         left_out: Callable[[HeapType], bool] = lambda _: False,
     ) -> None:
         """Objects of `left_out` types are passed over."""
-        self._memory, self._reader, self._builtins, self._layouts = memory, reader, builtins, layouts
-        self._types, self._minor, self._left_out = types, builtins.minor, left_out
+        self._memory, self._layouts, self._builtins = memory, layouts, layouts.builtins
+        self._types, self._minor, self._left_out = types, layouts.builtins.minor, left_out
         self.ascii_offset = 48 if self._minor <= 11 else 40  # of the characters in a str of ASCII
-        self._tables = BulkReader(memory)  # The objects themselves are in the buffer of the other one.
+        self._reader = BulkReader(memory)
+        self.tables = BulkReader(memory)  # The objects themselves are in the buffer of the other one.
         self.tensors = Tensors(memory)
         self.kinds: list[HeapType] = []  # of the objects that were measured, by number
         self._addresses, self._numbers = np.empty(0, np.uint64), np.empty(0, np.int32)  # of these, in order
@@ -141,17 +140,15 @@ class BulkLayouts:
         yield from found.read
         if not found.tables:
             return
-        owners, tables, counts, steps = (
-            np.concatenate(parts) for parts in (found.owners, found.tables, found.counts, found.steps)
-        )
+        owners, tables = np.concatenate(found.owners), np.concatenate(found.tables)
+        counts, steps = np.concatenate(found.counts), np.concatenate(found.steps)
         whole = self._reader.mapped_until(tables) >= tables + (8 * counts * steps).astype(np.uint64)
         owners, tables, counts, steps = owners[whole], tables[whole], counts[whole], steps[whole]
-        found = _References()
         if len(counts) and counts.max() > _PIECE_WORDS:
             pieces = -(-counts // _PIECE_WORDS)
             within = ragged(np.zeros(len(pieces), np.int64), pieces)
-            owners, tables, counts, steps = (np.repeat(one, pieces) for one in (owners, tables, counts, steps))
-            tables = tables + (within * _PIECE_WORDS * 8 * steps).astype(np.uint64)
+            owners, counts, steps = np.repeat(owners, pieces), np.repeat(counts, pieces), np.repeat(steps, pieces)
+            tables = np.repeat(tables, pieces) + (within * _PIECE_WORDS * 8 * steps).astype(np.uint64)
             counts = np.minimum(counts - within * _PIECE_WORDS, _PIECE_WORDS)
         for which, words, at in self._reader.windows(tables, (8 * counts * steps).astype(np.uint64)):
             number = counts[which]
@@ -163,15 +160,12 @@ class BulkLayouts:
 
     def read(self, addresses: Words, kinds: NDArray[np.int32]) -> Iterator[tuple[Places, Objects]]:
         """Yield which of these objects of known types were read again, and their fixed parts."""
-        sizes = np.clip(self._columns[kinds, 0] // 8 * 8, 8, MAX_BODY_BYTES).astype(np.uint64)
-        for which, words, at in self._reader.windows(addresses, sizes, FRONT_BYTES):
-            same = words[at + 1] == self._type_addresses()[kinds[which]]
-            which, at = which[same], at[same]
-            room = sizes[which].view(np.int64) // 8
-            yield which, Objects(which, addresses[which], kinds[which], words, at, room)
-
-    def _type_addresses(self) -> Words:
-        return np.array([kind.address for kind in self.kinds], np.uint64)
+        sizes = np.clip(self._columns[kinds, 0] // 8 * 8, 8, MAX_BODY_BYTES)
+        types = np.array([kind.address for kind in self.kinds], np.uint64)
+        for which, words, at in self._reader.windows(addresses, sizes.astype(np.uint64), FRONT_BYTES):
+            objects = Objects(which, addresses[which], kinds[which], words, at, sizes[which] // 8)
+            same = objects.chosen(objects.word(8) == types[objects.kinds])
+            yield same.places, same
 
     def attributes_at(self, objects: Objects) -> tuple[Words, Words]:
         """Return of instances of one type the addresses of the dict, and of the values by the names of the class."""
@@ -183,23 +177,19 @@ class BulkLayouts:
             return self._managed_at(objects)
         if kind.dict_offset == 0:
             return none, none
-        offsets = self._dict_offsets(objects)
-        for which, words, at in self._tables.windows(
-            objects.addresses + offsets.astype(np.uint64), np.full(len(offsets), 8, np.uint64)
-        ):
-            none[which] = words[at]
-        return none, np.zeros(len(objects.at), np.uint64)
+        dicts, places = none.copy(), objects.addresses + self._dict_offsets(objects).astype(np.uint64)
+        for which, words, at in self.tables.windows(places, np.full(len(places), 8, np.uint64)):
+            dicts[which] = words[at]
+        return dicts, none
 
     def items(self, dicts: Objects, most: int) -> Iterator[tuple[Places, Words, Words]]:
         """Yield of some of these dicts which they are, keys, and values; of one with more than `most` entries none."""
         keys_at, values_at = dicts.word(32), dicts.word(40)
-        whole = list[tuple[Places, Words, Places, Places]]()
-        for which, words, at in self._tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
+        whole = [(_NONE_YET, _NONE_YET, _NONE_YET, _NONE_YET)]
+        for which, words, at in self.tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
             first, count, width, _, room = self._key_tables(keys_at[which], words, at)
             fits = (count > 0) & (count <= room) & (count <= most)
-            whole.append((which[fits], first[fits].view(np.uint64), count[fits], width[fits]))
-        if not whole:
-            return
+            whole.append((which[fits], first[fits], count[fits], width[fits]))
         owners, first, count, width = (np.concatenate(parts) for parts in zip(*whole, strict=True))
         split = values_at[owners] > 0
         for table in np.unique(first[split]).tolist():
@@ -208,20 +198,17 @@ class BulkLayouts:
             values = values_at[owners[same]] + np.uint64(self._builtins.values_offset)
             yield from self.values(owners[same], values, keys)
         own = np.flatnonzero(~split)
-        for which, words, at in self._tables.windows(first[own], (8 * count[own] * width[own]).astype(np.uint64)):
-            entries = own[which]
+        sizes = (8 * count[own] * width[own]).astype(np.uint64)
+        for which, words, at in self.tables.windows(first[own].view(np.uint64), sizes):
             for step in (2, 3):
-                same = width[entries] == step
-                places = ragged(at[same], count[entries[same]], step)
-                yield (
-                    np.repeat(owners[entries[same]], count[entries[same]]),
-                    words[places + step - 2],
-                    words[places + step - 1],
-                )
+                same = np.flatnonzero(width[own[which]] == step)
+                entries = own[which[same]]
+                places = ragged(at[same], count[entries], step) + step - 2
+                yield np.repeat(owners[entries], count[entries]), words[places], words[places + 1]
 
     def values(self, owners: Places, tables: Words, keys: Words) -> Iterator[tuple[Places, Words, Words]]:
         """Yield owners, keys, and the values that each owner has for these keys in its table."""
-        for which, words, at in self._tables.windows(tables, np.full(len(tables), 8 * len(keys), np.uint64)):
+        for which, words, at in self.tables.windows(tables, np.full(len(tables), 8 * len(keys), np.uint64)):
             places = ragged(at, np.full(len(at), len(keys)))
             yield np.repeat(owners[which], len(keys)), np.tile(keys, len(at)), words[places]
 
@@ -272,7 +259,7 @@ class BulkLayouts:
 
     def _learn(self, words: Words) -> bool:
         """Read the types at some of these addresses; return whether there were any."""
-        found = [self._types.type_at(one) for one in likely_types(self._tables, words).tolist()]
+        found = [self._types.type_at(one) for one in likely_types(self.tables, words).tolist()]
         new = [kind for kind in found if kind is not None and not self._left_out(kind)]
         if not new:
             return False
@@ -351,7 +338,7 @@ class BulkLayouts:
         return sizes
 
     def _managed_at(self, objects: Objects) -> tuple[Words, Words]:
-        """Return the addresses of the dicts of instances and, without one, of their values by the names of the class."""
+        """Return the addresses of the dicts of instances and, without one, of the values by the names of the class."""
         first, second = objects.words[objects.at - 4], objects.words[objects.at - 3]
         none = np.zeros(len(objects.at), np.uint64)
         if self._minor == 11:
@@ -371,7 +358,8 @@ class BulkLayouts:
             are_int = np.array([kind.shape == "int" for kind in self.kinds], bool)[objects.kinds]
             number = np.where(are_int, number >> 3, number)
         ends = (basic + np.minimum(number, MAX_COUNT) * item + 7) // 8 * 8
-        return np.where(offsets > 0, offsets, ends + offsets)
+        found: Places = np.where(offsets > 0, offsets, ends + offsets)
+        return found
 
     # --- types that are known by name ---
 
@@ -391,18 +379,17 @@ class BulkLayouts:
     def _dict(self, objects: Objects) -> Sizes:
         sizes = np.full(len(objects.at), _NONE, np.int64)
         places, keys_at, values_at = objects.places, objects.word(32), objects.word(40)
-        for which, words, at in self._tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
+        for which, words, at in self.tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
             first, count, width, table_bytes, room = self._key_tables(keys_at[which], words, at)
             fits = (count >= 0) & (count <= room) & (room <= MAX_ENTRIES)
-            own, first, width = places[which], first.astype(np.uint64), width
-            split = values_at[which] > 0
+            own, tables, split = places[which], first.view(np.uint64), values_at[which] > 0
             sizes[which] = np.where(fits, np.where(split, 8 * room, np.where(room > 0, table_bytes, 0)), _NONE)
             count = np.where(fits, count, 0)
             values = values_at[which] + np.uint64(self._builtins.values_offset)
             self._refer(own, values, np.where(split, count, 0))
-            self._refer(own, first, np.where(~split & (width == 2), 2 * count, 0))
+            self._refer(own, tables, np.where(~split & (width == 2), 2 * count, 0))
             for word in (8, 16):  # after the hash: the key, and the value
-                self._refer(own, first + np.uint64(word), np.where(~split & (width == 3), count, 0), 3)
+                self._refer(own, tables + np.uint64(word), np.where(~split & (width == 3), count, 0), 3)
         return sizes
 
     def _key_tables(self, tables: Words, words: Words, at: Places) -> tuple[Places, Places, Places, Sizes, Places]:
@@ -502,7 +489,7 @@ class BulkLayouts:
     def _products(self, shapes: Words, dimensions: Places) -> Places:
         """Return the number of items of each array; -1 for none."""
         found = np.where(dimensions > 0, -1.0, 1.0)
-        for which, words, at in self._tables.windows(shapes & ~np.uint64(7), (8 * dimensions).astype(np.uint64)):
+        for which, words, at in self.tables.windows(shapes & ~np.uint64(7), (8 * dimensions).astype(np.uint64)):
             found[which] = 1.0
             for k in range(int(dimensions[which].max())):
                 more = dimensions[which] > k

@@ -37,8 +37,8 @@ class BulkReader:
         bounds = memory.writable.bounds()
         self._starts = np.array([low for low, _ in bounds], np.uint64)
         self._ends = np.array([0, *(high for _, high in bounds)], np.uint64)
-        self._words = np.empty(BUFFER_BYTES // 8, np.uint64)
-        self._bytes = memoryview(self._words).cast("B")
+        self._bytes = memoryview(bytearray(BUFFER_BYTES))
+        self._words = np.frombuffer(self._bytes, np.uint64)
 
     def mapped_until(self, addresses: Words) -> Words:
         """Return the end of the range of memory in which each address is; 0 where none is."""

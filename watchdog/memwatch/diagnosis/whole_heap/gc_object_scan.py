@@ -72,7 +72,7 @@ class Scanner:
         return GcScan(links[real] + np.uint64(SLOT), types[real], complete)
 
     def _likely(self, low: int, high: int) -> Words:
-        """Return what may be tracked objects in a part of memory: rows of the links' addresses, types, and both links."""
+        """Return what may be tracked objects in a part of memory: rows of addresses of links, types, and both links."""
         try:
             words = np.frombuffer(self._memory.read(low, (high - low) // SLOT * SLOT), np.uint64)
         except UnreadableError:  # It was unmapped since.

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Storage
 from memwatch.diagnosis.whole_heap.attribute_sizes import AttributePathSizer
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts
-from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader
 from memwatch.diagnosis.whole_heap.gc_object_scan import GcScan, Scanner
 from memwatch.diagnosis.whole_heap.program_namespaces import LIBRARY, Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, HeapWalk
@@ -76,9 +76,9 @@ class CensusTaker:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
         self._began = time.process_time()
         self._types_so_far: tuple[TypeCount, ...] = ()
-        self._builtins = BuiltinValues(memory, interpreter.minor)
-        self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
-        self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
+        builtins = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
+        self._attributes = Attributes(memory, builtins, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
@@ -92,12 +92,11 @@ class CensusTaker:
     def _deep(self, scan: GcScan, disturbed: bool) -> Census:
         """Go on from tracked objects to all that they hold; `_types_so_far` is left where memory does not suffice."""
         variables = Frames(self._memory, self._interpreter).local_variables()
-        reader = BulkReader(self._memory)
-        layouts = BulkLayouts(self._memory, reader, self._builtins, self._types, self._layouts)
+        layouts = BulkLayouts(self._memory, self._types, self._layouts)
         starts = np.concatenate([scan.addresses, np.fromiter(variables, np.uint64)])
         heap = HeapWalk(self._memory, layouts).walk(starts, self._may_go_on)
         types = self._types_so_far = _measured(heap)
-        program = Program(heap, layouts, reader, self._attributes, f"{self._memory.folder}/root")
+        program = Program(heap, layouts, self._attributes, f"{self._memory.folder}/root")
         names = ReferenceNames(heap, layouts, self._attributes)
         finder = ReferencePathFinder(heap, names, program, variables, self._may_go_on)
         large, holders = self._large(heap, finder), self._holders(heap, finder, self._traced(types, program))
@@ -122,9 +121,7 @@ class CensusTaker:
         )
 
     def _new_walk(self) -> HeapWalk:
-        reader = BulkReader(self._memory)
-        layouts = BulkLayouts(self._memory, reader, self._builtins, self._types, self._layouts, left_out=is_program)
-        return HeapWalk(self._memory, layouts)
+        return HeapWalk(self._memory, BulkLayouts(self._memory, self._types, self._layouts, is_program))
 
     def _scan(self) -> tuple[GcScan, bool]:
         """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""
@@ -180,7 +177,7 @@ class CensusTaker:
         self, heap: HeapObjects, finder: ReferencePathFinder, names: Sequence[str]
     ) -> tuple[ReferencePath, ...]:
         called = {kind.name for kind in heap.types if any(_is_called(kind, name) for name in names)}
-        objects = {name: heap.of_types(lambda kind, name=name: kind.name == name) for name in sorted(called)}
+        objects = {name: heap.of_types(partial(_has_name, name)) for name in sorted(called)}
         paths = defaultdict[str, list[ReferencePath]](list)
         for path in finder.paths_to_types({name: found for name, found in objects.items() if len(found)}):
             paths[path.type].append(path)
@@ -200,6 +197,10 @@ class CensusTaker:
         roots = [parse_attribute_path(root) for root, _ in sizes.most_common(MAX_CONTAINERS)]
         largest = [sizer.size(root, self._may_go_on) for root in roots]
         return tuple(sorted((size for size in largest if size.bytes), key=lambda size: -(size.bytes or 0)))
+
+
+def _has_name(name: str, kind: HeapType) -> bool:
+    return kind.name == name
 
 
 def _measured(heap: HeapObjects) -> tuple[TypeCount, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
-from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader, Words
+from memwatch.diagnosis.whole_heap.bulk_reads import Words
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
 
 _MODULE_DICT_AT, _CLASS_NAME_AT, _CLASS_DICT_AT = 16, 24, 264
@@ -22,9 +22,7 @@ _COMPARED = 8  # modules whose names tell where the name is (chosen)
 class Program:
     """The modules and classes of one process; `root` is the process's `/`."""
 
-    def __init__(
-        self, heap: HeapObjects, layouts: BulkLayouts, reader: BulkReader, attributes: Attributes, root: str = ""
-    ) -> None:
+    def __init__(self, heap: HeapObjects, layouts: BulkLayouts, attributes: Attributes, root: str = "") -> None:
         self._heap, self._attributes, self._root = heap, attributes, root
         self._owners: dict[int, int] = {}  # modules and classes, by their dicts
         self._modules = defaultdict[str, list[int]](list)  # addresses, by name
@@ -33,13 +31,13 @@ class Program:
         for which, objects in layouts.read(heap.addresses[modules], heap.kinds[modules]):
             self._add(modules[which], objects.word(_MODULE_DICT_AT))
             texts = objects.word(self._name_offset(objects)) + np.uint64(layouts.ascii_offset)
-            for name, address in zip(reader.texts(texts), objects.addresses.tolist(), strict=True):
+            for name, address in zip(layouts.tables.texts(texts), objects.addresses.tolist(), strict=True):
                 self._modules[name].append(address)
         classes = heap.of_types(lambda kind: kind.shape == "class")
         for which, objects in layouts.read(heap.addresses[classes], heap.kinds[classes]):
             self._add(classes[which], objects.word(_CLASS_DICT_AT))
             for name, address in zip(
-                reader.texts(objects.word(_CLASS_NAME_AT)), objects.addresses.tolist(), strict=True
+                layouts.tables.texts(objects.word(_CLASS_NAME_AT)), objects.addresses.tolist(), strict=True
             ):
                 self._classes[name.rpartition(".")[2]].append(address)
         self._are_namespaces = np.zeros(len(heap.addresses), bool)

@@ -76,10 +76,11 @@ class _Slots:
         eights = self.marks.view(np.uint64).reshape(-1)
         some = np.flatnonzero(eights & np.uint64(_WAITING * 0x0101010101010101))
         found = np.flatnonzero(self.marks.reshape(-1, 8)[some] & _WAITING)
-        return (some[found >> 3] << 3) + (found & 7)
+        places: Places = (some[found >> 3] << 3) + (found & 7)
+        return places
 
     def _rows_of(self, chunks: Words) -> Places:
-        rows = self._rows[chunks.view(np.int64) & (len(self._rows) - 1)]
+        rows: Places = self._rows[chunks.view(np.int64) & (len(self._rows) - 1)]
         if self._count:
             rows[self.chunks[rows] != chunks] = -1
         return rows
@@ -181,11 +182,10 @@ class HeapWalk:
             self._sizes.append(sizes)
         for owners, words in self._layouts.references():
             led, targets = self._reach(words)
-            owners = owners[led]
-            first = np.flatnonzero(owners[1:] != owners[:-1]) + 1 if len(owners) else led
-            starts = np.concatenate([_FIRST[: len(owners)], first])
-            self._owners.append(owners[starts])
-            self._counts.append(np.diff(starts, append=len(owners)))
+            led_by = owners[led]
+            first = np.flatnonzero(np.diff(led_by, prepend=-1))
+            self._owners.append(led_by[first])
+            self._counts.append(np.diff(first, append=len(led_by)))
             self._targets.append(targets)
 
     def _reach(self, words: Words) -> tuple[Places, Places]:
@@ -249,7 +249,7 @@ class _Rank:
     def __init__(self, slots: _Slots, places: _Growing) -> None:
         for some in places.blocks():
             slots.marks.reshape(-1)[some] |= _REAL
-        self._before = np.empty((len(slots.chunks), _SLOTS // _GROUP), np.int32)  # objects before a group of slots
+        before = np.empty((len(slots.chunks), _SLOTS // _GROUP), np.int32)
         self.addresses, count = np.empty(places.count, np.uint64), 0
         for row in np.argsort(slots.chunks).tolist():
             real = np.flatnonzero(slots.marks[row] & _REAL)
@@ -258,10 +258,10 @@ class _Rank:
             marks &= _REAL
             within = np.cumsum(marks > 0, 1, dtype=np.uint8)  # up to a slot, and with it
             totals = np.cumsum(within[:, -1], dtype=np.int32)
-            self._before[row] = totals - within[:, -1] + count
+            before[row] = totals - within[:, -1] + count
             count += len(real)
             marks += within
-        self._before, self._within = self._before.reshape(-1), slots.marks.reshape(-1)
+        self._before, self._within = before.reshape(-1), slots.marks.reshape(-1)  # a group; in it, with a slot itself
 
     def are_in(self, places: NDArray[np.uint32]) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = self._within[places] >= _REAL
@@ -272,4 +272,4 @@ class _Rank:
         return found
 
 
-_NO_PLACES, _NO_NUMBERS, _FIRST = np.empty(0, np.int64), np.empty(0, np.int32), np.zeros(1, np.int64)
+_NO_PLACES, _NO_NUMBERS = np.empty(0, np.int64), np.empty(0, np.int32)

@@ -187,7 +187,7 @@ class _ReferrerSearch:
         for source, path, count in zip(*_totals(sources[rows], paths[rows], counts[rows]), strict=True):
             of, text = self._texts[path]
             self._found[of][program.namespace(source) + _attribute(text)] += count
-        goes_on = ~owned & ~local
+        goes_on: NDArray[np.bool_] = ~owned & ~local
         for i in np.flatnonzero(goes_on & self._may_be_sought(sources)).tolist():
             of, text = self._texts[paths[i]]
             if (int(sources[i]), of) in self._sought:
@@ -196,7 +196,8 @@ class _ReferrerSearch:
         return goes_on
 
     def _may_be_sought(self, sources: Numbers) -> NDArray[np.bool_]:
-        return np.isin(sources, np.fromiter({number for number, _ in self._sought}, np.int32))
+        found: NDArray[np.bool_] = np.isin(sources, np.fromiter({number for number, _ in self._sought}, np.int32))
+        return found
 
     def _end_at_types(self, above: _Paths) -> NDArray[np.bool_]:
         """Add what few objects of a type hold by a path, which begins at the type then; return which go on."""
