@@ -55,13 +55,10 @@ def test_a_fault_is_found(tmp_path: Path) -> None:
 
 
 def pins(name: str) -> dict[str, str]:
-    """The versions of packages, of several for several Pythons that for this one."""
+    """The versions of packages; where there are several, that for this Python."""
     found = re.findall(r"^([\w.-]+)==([^\s;]+)(?: *; *([^\\\n]+))?", (ROOT / name).read_text(), re.MULTILINE)
-    return {
-        re.sub(r"[-_.]+", "-", package).lower(): version
-        for package, version, marker in found
-        if not marker or Marker(marker).evaluate()
-    }
+    found.sort(key=lambda one: not one[2] or Marker(one[2]).evaluate())
+    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version, _ in found}
 
 
 @pytest.mark.parametrize("name", LOCKS)
