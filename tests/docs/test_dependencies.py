@@ -16,13 +16,14 @@ PLACES = {  # the name in pyproject.toml -> the name that is imported, and the m
     "pyyaml": ("yaml", "system/json_and_yaml.py"),
     "msgspec": ("msgspec", "system/json_and_yaml.py"),
     "rich": ("rich", "outputs/terminal"),
+    "numpy": ("numpy", "diagnosis/whole_heap"),
     "pyelftools": ("elftools", "diagnosis/heap/cpython_runtime.py"),
     "bcrypt": ("bcrypt", "outputs/http/password_hashes.py"),
     "wandb": ("wandb", "outputs/trackers/wandb_writer.py"),
     "tensorboard": ("tensorboard", "outputs/trackers/tensorboard_writer.py"),
     "apprise": ("apprise", "outputs/trackers/apprise_sender.py"),
 }
-NOT_IMPORTED = {"py-spy", "numpy"}  # a program that is run; what the example trainer of the demo needs
+NOT_IMPORTED = {"py-spy"}  # a program that is run
 
 
 def imported(path: Path) -> set[str]:

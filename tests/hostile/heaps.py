@@ -67,6 +67,16 @@ class Image:
             found = found[:at] + struct.pack("<Q", BASE + self._reads * 8 % SIZE) + found[at + 8 :]
         return found
 
+    def read_vectors(self, starts: Sequence[int], sizes: Sequence[int], buffer: memoryview) -> int:
+        done = 0
+        for start, size in zip(starts, sizes, strict=True):
+            found = self.read(start, size)
+            if len(found) < size:
+                break
+            buffer[done : done + size] = found
+            done += size
+        return done
+
     def is_there(self) -> bool:
         return True
 
@@ -327,6 +337,16 @@ class Crowd:
             return 0
         self._looks[at] += 1
         return at - part if head < 2 or self._looks[at] > self._LATE else 0
+
+    def read_vectors(self, starts: Sequence[int], sizes: Sequence[int], buffer: memoryview) -> int:
+        done = 0
+        for start, size in zip(starts, sizes, strict=True):
+            found = self.read(start, size)
+            if len(found) < size:
+                break
+            buffer[done : done + size] = found
+            done += size
+        return done
 
     def is_there(self) -> bool:
         return True

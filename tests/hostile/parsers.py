@@ -30,7 +30,7 @@ from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_s
 from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.core.proc_stat import parse_stat
 from memwatch.core.text_and_units import parse_size
-from memwatch.diagnosis.heap import attributes, remote_memory
+from memwatch.diagnosis.heap import attribute_paths, remote_memory
 from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError, SourceError
@@ -349,5 +349,7 @@ PARSERS = {
     "expectations.parse_expectation": Parser(
         text(parse_expectation), (b"growth < 5GB/generation", b"generations 1-3: +1..2GB each"), (ValueError,)
     ),
-    "attributes.parse_attribute_path": Parser(text(attributes.parse_attribute_path), (b"Trainer.kept[*]['a']",)),
+    "attribute_paths.parse_attribute_path": Parser(
+        text(attribute_paths.parse_attribute_path), (b"Trainer.kept[*]['a']",)
+    ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct, unpack_from
 
@@ -164,6 +165,9 @@ class TypeTable:
         self._known: dict[int, HeapType] = {}
         self.gc_types: dict[int, HeapType] = {}  # those of tracked objects
         self._refused: set[int] = set()
+        self._metatypes: set[int] = set()
+        self._module_keys: set[int] = set()  # addresses of the str "__module__", which nearly all classes share
+        self._module_names: dict[int, str] = {}  # of modules, by the address of the str
 
     def type_at(self, address: int) -> HeapType | None:
         """Return the type at this address; None when there is none."""
@@ -185,13 +189,12 @@ class TypeTable:
         dict_offset = unpack_from("<q", raw, 288)[0]
         if not flags & TYPE_READY or not OBJECT_BYTES <= basic < 1 << 24 or not 0 <= item < 1 << 16:
             raise UnreadableError("no type")
-        if metatype % 8 or not self._memory.word(metatype + 168) & _TYPE_SUBCLASS:
+        if metatype % 8 or not self._is_metatype(metatype):
             raise UnreadableError("no type")
-        name = self._memory.text(name_at, _MAX_NAME_BYTES)
-        keys_at = 0
+        qualified_at = keys_at = 0
         if flags & _HEAP_TYPE:
-            name = self._full_name(address, namespace, name)
-            keys_at = self._memory.word(address + _QUALNAME[self._minor] + 8)
+            qualified_at, keys_at = self._memory.words(address + _QUALNAME[self._minor], 2)
+        name = self._full_name(qualified_at, namespace, name_at)
         name = printable(name.removeprefix("builtins."))
         shape, shape_bytes = self._shape(name, basic, base_at, bases_left)
         managed = self._minor >= 11 and bool(flags & _MANAGED_DICT)
@@ -227,22 +230,29 @@ class TypeTable:
                 return base.shape, base.shape_bytes
         return "", OBJECT_BYTES
 
-    def _full_name(self, address: int, namespace: int, name: str) -> str:
+    def _is_metatype(self, address: int) -> bool:
+        if address not in self._metatypes and self._memory.word(address + 168) & _TYPE_SUBCLASS:
+            self._metatypes.add(address)
+        return address in self._metatypes
+
+    def _full_name(self, qualified_at: int, namespace: int, name_at: int) -> str:
         """Return the module and qualified name of a class, as far as they can be read."""
-        try:
-            qualified = self._builtins.text(self._memory.word(address + _QUALNAME[self._minor]))
-        except SourceError:
-            return name
-        try:
-            return f"{self._module(namespace)}.{qualified}"
-        except SourceError:
-            return name if name.endswith(f".{qualified}") else qualified
+        qualified = self._builtins.text_or_none(qualified_at) if qualified_at else None
+        if qualified is not None:
+            with suppress(SourceError):
+                return f"{self._module(namespace)}.{qualified}"
+        name = self._memory.text(name_at, _MAX_NAME_BYTES)
+        return name if qualified is None or name.endswith(f".{qualified}") else qualified
 
     def _module(self, namespace: int) -> str:
         """Return `__module__` of a class's namespace."""
         for key, value in self._builtins.items(namespace, _MAX_CLASS_ENTRIES):
-            if self._builtins.text_or_none(key) == "__module__":
-                return self._builtins.text(value)
+            if key not in self._module_keys and self._builtins.text_or_none(key) != "__module__":
+                continue
+            self._module_keys.add(key)
+            if value not in self._module_names:
+                self._module_names[value] = self._builtins.text(value)
+            return self._module_names[value]
         raise UnreadableError("no __module__")
 
 

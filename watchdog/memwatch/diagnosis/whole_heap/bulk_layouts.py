@@ -102,22 +102,6 @@ class BulkLayouts:
         self._shapes: list[str] = []
         self._found = _References()
         self._dtypes: dict[int, tuple[int, bool]] = {}
-        self._measurers: dict[str, Callable[[Objects], Sizes]] = {
-            "": self._items,
-            "array": self._array,
-            "bytearray": lambda objects: objects.number(24),
-            "class": self._class,
-            "deque": self._deque,
-            "dict": self._dict,
-            "int": self._int,
-            "list": self._list,
-            "ndarray": self._ndarray,
-            "set": self._set,
-            "str": self._str,
-            "tensor": self._tensor,
-            "tuple": self._tuple,
-            "weak": lambda objects: np.zeros(len(objects.at), np.int64),
-        }
 
     def measure(self, places: Places, addresses: Words) -> Iterator[tuple[Places, NDArray[np.int32], Sizes]]:
         """Yield which of the objects at these addresses are some, the numbers of their types, and their bytes.
@@ -165,7 +149,8 @@ class BulkLayouts:
         for which, words, at in self._reader.windows(addresses, sizes.astype(np.uint64), FRONT_BYTES):
             objects = Objects(which, addresses[which], kinds[which], words, at, sizes[which] // 8)
             same = objects.chosen(objects.word(8) == types[objects.kinds])
-            yield same.places, same
+            if len(same.at):
+                yield same.places, same
 
     def attributes_at(self, objects: Objects) -> tuple[Words, Words]:
         """Return of instances of one type the addresses of the dict, and of the values by the names of the class."""
@@ -275,7 +260,7 @@ class BulkLayouts:
         return True
 
     def _row(self, kind: HeapType) -> tuple[int, ...]:
-        shape = kind.shape if kind.shape in self._measurers else ""
+        shape = kind.shape if kind.shape in _MEASURERS else ""
         if shape not in self._shapes:
             self._shapes.append(shape)
         start, end = (kind.shape_bytes + 7) // 8 * 8, min(kind.basic_bytes, MAX_BODY_BYTES) // 8 * 8
@@ -300,7 +285,7 @@ class BulkLayouts:
         shapes, rest = self._columns[objects.kinds, 2], self._columns[objects.kinds, 5]
         for number, shape in enumerate(self._shapes):
             if len(which := np.flatnonzero(shapes == number)):
-                sizes[which] = self._measurers[shape](objects.chosen(which))
+                sizes[which] = _MEASURERS[shape](self, objects.chosen(which))
         sizes += self._columns[objects.kinds, 3]
         real = (sizes >= 0) & (sizes < MAX_COUNT)
         sizes[~real] = -1
@@ -509,3 +494,21 @@ class BulkLayouts:
             return self.tensors.add(lambda offset: int(objects.words[at + offset // 8]))
 
         return np.array([size(at) for at in objects.at.tolist()], np.int64)
+
+
+_MEASURERS: dict[str, Callable[[BulkLayouts, Objects], Sizes]] = {
+    "": BulkLayouts._items,
+    "array": BulkLayouts._array,
+    "bytearray": lambda _, objects: objects.number(24),
+    "class": BulkLayouts._class,
+    "deque": BulkLayouts._deque,
+    "dict": BulkLayouts._dict,
+    "int": BulkLayouts._int,
+    "list": BulkLayouts._list,
+    "ndarray": BulkLayouts._ndarray,
+    "set": BulkLayouts._set,
+    "str": BulkLayouts._str,
+    "tensor": BulkLayouts._tensor,
+    "tuple": BulkLayouts._tuple,
+    "weak": lambda _, objects: np.zeros(len(objects.at), np.int64),
+}

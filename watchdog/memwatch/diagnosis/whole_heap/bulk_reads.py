@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import MAX_BODY_BYTES
 
 Words = NDArray[np.uint64]
 Places = NDArray[np.int64]  # indexes: of words in a buffer, of objects, or of what was asked for
@@ -37,8 +38,9 @@ class BulkReader:
         bounds = memory.writable.bounds()
         self._starts = np.array([low for low, _ in bounds], np.uint64)
         self._ends = np.array([0, *(high for _, high in bounds)], np.uint64)
-        self._bytes = memoryview(bytearray(BUFFER_BYTES))
-        self._words = np.frombuffer(self._bytes, np.uint64)
+        # What is asked for of the last object may lie behind it.
+        self._words = np.frombuffer(bytearray(BUFFER_BYTES + MAX_BODY_BYTES), np.uint64)
+        self._bytes = memoryview(self._words).cast("B")[:BUFFER_BYTES]  # type: ignore[arg-type]
 
     def mapped_until(self, addresses: Words) -> Words:
         """Return the end of the range of memory in which each address is; 0 where none is."""

@@ -101,7 +101,9 @@ class CensusTaker:
         finder = ReferencePathFinder(heap, names, program, variables, self._may_go_on)
         large, holders = self._large(heap, finder), self._holders(heap, finder, self._traced(types, program))
         self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
-        sizer = AttributePathSizer(self._attributes, self._layouts, heap, program, self._new_walk)
+        data = BulkLayouts(self._memory, self._types, self._layouts, is_program)
+        new_walk = partial(HeapWalk, self._memory, data)
+        sizer = AttributePathSizer(self._attributes, self._layouts, heap, program, new_walk)
         tracked = tuple(sizer.size(path, self._may_go_on) for path in self._options.attribute_paths)
         containers = self._containers(types, holders, sizer) if self._options.containers else ()
         has_tensors = any(kind.shape == "tensor" for kind in heap.types)
@@ -119,9 +121,6 @@ class CensusTaker:
             tracked=tracked,
             containers=containers,
         )
-
-    def _new_walk(self) -> HeapWalk:
-        return HeapWalk(self._memory, BulkLayouts(self._memory, self._types, self._layouts, is_program))
 
     def _scan(self) -> tuple[GcScan, bool]:
         """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""

@@ -51,7 +51,8 @@ class Program:
         offsets = range(_MODULE_DICT_AT + 8, 8 * int(modules.room[0]), 8)
         seen = {offset: modules.word(offset)[:_COMPARED].tolist() for offset in offsets}
         texts = {offset: [self._attributes.text(one) for one in found] for offset, found in seen.items()}
-        return max(offsets, key=lambda offset: sum(a == b for a, b in zip(texts[offset], names, strict=True)))
+        alike = {offset: sum(a == b for a, b in zip(texts[offset], names, strict=True)) for offset in offsets}
+        return max(alike, key=alike.__getitem__, default=_MODULE_DICT_AT)
 
     def _add(self, owners: Numbers, dicts: Words) -> None:
         numbers = self._heap.numbers(dicts)

@@ -21,6 +21,7 @@ _GROUP, _REAL = 64, 128  # slots that are numbered together; the mark of an obje
 _BLOCK_SIZE = 1 << 18  # numbers that are kept together
 _LOWEST = 4096  # No object lies below.
 _UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to others
+_ALL_WAITING = np.uint64(_WAITING * 0x0101010101010101)  # in eight marks
 _BATCH = 1 << 16  # objects that are visited before their references are followed: a bound on memory
 _HASHED = 1 << 12  # entries of the table of chunks, at first
 
@@ -38,6 +39,7 @@ class _Slots:
         self.chunks = np.empty(0, np.uint64)
         self.marks = np.empty((0, _SLOTS), np.uint8)
         self._top = np.uint64(memory.writable.end)
+        self._changed = np.empty(0, bool)  # chunks in which objects began to wait
         self._none: set[int] = set()  # chunks without writable memory
         self._rows = np.full(_HASHED, -1, np.int64)  # of a chunk, at its number modulo the size
         self._count = 0
@@ -69,15 +71,19 @@ class _Slots:
         """Let the objects at these addresses, whose places these are, wait for a visit unless they were marked."""
         marks = self.marks.reshape(-1)
         new = marks[places] == _UNSEEN
+        self._changed[places[new] // _SLOTS] = True
         marks[places[new]] = (words[new] & np.uint64(SLOT // 2)).astype(np.uint8) // (SLOT // 2) * _HALFWAY | _WAITING
 
     def waiting(self) -> Places:
         """Return the places of all objects that wait."""
-        eights = self.marks.view(np.uint64).reshape(-1)
-        some = np.flatnonzero(eights & np.uint64(_WAITING * 0x0101010101010101))
-        found = np.flatnonzero(self.marks.reshape(-1, 8)[some] & _WAITING)
-        places: Places = (some[found >> 3] << 3) + (found & 7)
-        return places
+        rows = np.flatnonzero(self._changed)
+        self._changed[:] = False
+        found = [_NO_PLACES]
+        for row in rows.tolist():
+            eights = np.flatnonzero(self.marks[row].view(np.uint64) & _ALL_WAITING)
+            within = np.flatnonzero(self.marks[row].reshape(-1, 8)[eights] & _WAITING)
+            found.append((eights[within >> 3] << 3) + (within & 7) + row * _SLOTS)
+        return np.concatenate(found)
 
     def _rows_of(self, chunks: Words) -> Places:
         rows: Places = self._rows[chunks.view(np.int64) & (len(self._rows) - 1)]
@@ -95,7 +101,7 @@ class _Slots:
         if self._count > len(self.marks):
             grown = np.zeros((self._count + self._count // 4, _SLOTS), np.uint8)
             grown[: len(self.marks)] = self.marks
-            self.marks = grown
+            self.marks, self._changed = grown, np.append(self._changed, np.zeros(len(grown) - len(self.marks), bool))
         size = len(self._rows)
         while len(np.unique(self.chunks % np.uint64(size))) < self._count:  # two chunks at one place
             size *= 2
