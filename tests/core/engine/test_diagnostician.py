@@ -89,6 +89,19 @@ def test_each_of_the_first_generations_then_ever_more_rarely():
     assert 35 <= len(watched.at) <= 60 and max(b - a for a, b in pairwise(watched.at)) <= 20
 
 
+def test_after_a_bar_of_loading_each_of_the_first_generations_counts_as_one():
+    watched = Watched(cpu=0.0)
+    for index in range(60):
+        watched.feed(GenerationSeen(watched.t, 13 * index, 669, unit="step"))
+        watched.look()
+    loading = len(watched.asked)
+    watched.feed(GenerationSeen(watched.t, 1, 25, recount=True))
+    assert watched.engine.snapshot().diagnosis is None, "what was found while it loaded is of no generation"
+    watched.look(100.0)
+    watched.generations(9, first=2)
+    assert [one.generation for one in watched.asked[loading:] if one.reason == "generation"] == list(range(1, 11))
+
+
 def test_every_so_many_where_that_is_set():
     watched = Watched(DiagnosisPolicy(every_generations=5), cpu=0.0)
     watched.generations(16)

@@ -56,8 +56,8 @@ def test_sizes_are_those_that_the_interpreter_tells(python: str) -> None:
             assert found[name].bytes == pytest.approx(size, rel=0.002 if python in OWN else 0.25), name
     assert found["dict"].bytes == pytest.approx(true["dict"][1], rel=0.06)
     assert found["int"].bytes == pytest.approx(true["int"][1], rel=0.25)  # those in the executable itself are left out
-    for name in ("str", "bytes", "tuple"):  # those of code objects, too, which the collector does not go into
-        assert found[name].count > true[name][0] and found[name].bytes > true[name][1], name
+    for name in ("str", "bytes", "tuple"):  # neither goes into code; names of attributes only the census meets
+        assert found[name].count > 0.95 * true[name][0] and found[name].bytes > 0.95 * true[name][1], name
     assert found["float"].tracked is False and found["list"].tracked is True
 
 

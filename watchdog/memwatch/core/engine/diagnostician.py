@@ -48,8 +48,7 @@ class Diagnostician:
 
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
-        self._heaps = ExaminationHistory(t, self._policy.track)
-        self._names = ExaminationHistory(t, of_names=True)  # looks at what the program's own names lead to
+        self._begin_histories(t)
         self._explained = True  # memory does not grow, or names explain its growth
         self._refusal = ""  # why the whole heap is not read, as it was reported
         self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
@@ -62,6 +61,11 @@ class Diagnostician:
         self.heap_gauges.clear()
         self.diagnosis: Diagnosis | None = None
 
+    def _begin_histories(self, t: float) -> None:
+        self._counted_from_t = t  # the generations of what was asked for before are others
+        self._heaps = ExaminationHistory(t, self._policy.track)
+        self._names = ExaminationHistory(t, of_names=True)  # looks at what the program's own names lead to
+
     # --- events ---
 
     def begin_attempt(self, t: float, anew: bool) -> None:
@@ -69,6 +73,13 @@ class Diagnostician:
         self.schedule.forget()
         if anew:
             self._begin(t)
+
+    def forget_generations(self, t: float) -> None:
+        """Another counter is taken for the clock: what was found so far is of no generation."""
+        self.schedule.forget_generations()
+        self._begin_histories(t)
+        self._explained, self.diagnosis = True, None
+        self.heap_gauges.clear()
 
     def begin_generation(self, t: float) -> None:
         self._generation_began = True
@@ -138,7 +149,7 @@ class Diagnostician:
         self.schedule.examination_ended(t, event, fills)
         if event.asked.record_seconds:
             self._recorded(event.found.profile)
-        else:
+        elif event.asked.t >= self._counted_from_t:
             self._examined(t, event)
 
     def _examined(self, t: float, event: Diagnosed) -> None:

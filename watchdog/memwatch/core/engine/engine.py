@@ -194,6 +194,7 @@ class Engine:
             return
         if self._ledger.index is not None and (event.recount or event.unit != self._ledger.unit):
             self._monitor.forget_generations()
+            self._diagnostician.forget_generations(t)
         boundary = self._ledger.add_marker(min(t, event.t), event)  # A marker that was read late keeps its own time.
         if boundary is None:
             return

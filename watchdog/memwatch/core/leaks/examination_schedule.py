@@ -146,6 +146,10 @@ class ExaminationSchedule:
             self._wanted = "generation"
             self._next_boundary = self._boundaries + max(1, int((EXAMINATION_INTERVAL_FACTOR - 1.0) * self._boundaries))
 
+    def forget_generations(self) -> None:
+        """Those to come are the first."""
+        self._boundaries, self._next_boundary, self._has_phases = 0, 1.0, False
+
     def phase_changed(self) -> None:
         """A phase begins or ends."""
         self._has_phases, self._middle_t = True, math.inf

@@ -40,6 +40,9 @@ HEAD_BYTES = 272  # of each object that are read: the farthest word of a known l
 _PIECE_WORDS = LONGEST_BYTES // 64  # of a long table that are read at once
 _NONE_YET = np.empty(0, np.int64)
 _NONE = -MAX_COUNT  # bytes of what is no object
+_CLOSED = {
+    "code"
+}  # types whose objects are not followed: names, constants and tables of code, a third of a torch program
 _MANAGED, _INLINE = 1, 2  # how an instance has its attributes
 
 Sizes = NDArray[np.int64]
@@ -265,6 +268,7 @@ class BulkLayouts:
             self._shapes.append(shape)
         start, end = (kind.shape_bytes + 7) // 8 * 8, min(kind.basic_bytes, MAX_BODY_BYTES) // 8 * 8
         has_rest = kind.shape_bytes < kind.basic_bytes or kind.has_managed_dict or kind.dict_offset != 0
+        has_rest &= kind.name not in _CLOSED
         how = (_MANAGED if kind.has_managed_dict else 0) | (_INLINE if kind.has_inline_values else 0)
         words = max(0, end - start) // 8 if has_rest else 0
         front = kind.front_bytes + kind.basic_bytes
