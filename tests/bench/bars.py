@@ -129,10 +129,10 @@ def census_bars(told: Results) -> Iterator[Bar]:
     """A million objects; and what that does to who holds them."""
     runs = told["cost"][COUNTED]
     yield Bar(
-        "a count of a million objects: CPU", median([_of_a_million(run, "cpu_seconds") for run in runs]), "s", most=1.5
+        "a count of a million objects: CPU", median([_of_a_million(run, "cpu_seconds") for run in runs]), "s", most=1.0
     )
     yield Bar(
-        "a count of a million objects: memory", max(_of_a_million(run, "peak_rss_mib") for run in runs), "MiB", most=45
+        "a count of a million objects: memory", max(_of_a_million(run, "peak_rss_mib") for run in runs), "MiB", most=150
     )
     control = told["longest_ms"][OTHER]
     for way in (COUNTED, SIZED, FOLLOWED):

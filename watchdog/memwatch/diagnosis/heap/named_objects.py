@@ -27,6 +27,7 @@ from memwatch.errors import SourceError
 
 MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 40 us (measured).
 NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
+CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes after it is to be seen, too (chosen)
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the largest (chosen)
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
@@ -102,12 +103,14 @@ class NamedObjects:
     def census(self, began: float) -> Census:
         self._deadline = began + NAMES_SECONDS + time.process_time() - began
         named = self._named()
-        self._deadline = time.process_time() + CONTENT_SECONDS
+        end = time.process_time() + CONTENT_SECONDS
         containers: dict[str, list[tuple[_Named, int]]] = {}
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
         for one in named:
+            now = time.process_time()
+            self._deadline = now + CONTENT_SHARE * (end - now)
             if not self._may_go_on():  # What is further away is left out.
                 break
             content = self._content(one.obj, one.path)
@@ -260,6 +263,8 @@ class NamedObjects:
             inner = self._object(address) if address and address not in self._seen else None
             if inner is not None and not is_program(inner.heap_type) and not _is_iterator(inner.heap_type):
                 parts.append(self._content(inner, path + label, level + 1, is_sample))
+        if len(parts) > 1 and not self._may_go_on():  # The last one is not whole.
+            parts.pop()
         if parts:
             content.add_sample(parts, max(1.0, total / len(parts)) if kind.shape in _CONTAINERS else 1.0)
         return content
