@@ -402,6 +402,22 @@ def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_wh
 
 
 @pytest.mark.parametrize(
+    ("held", "named"),
+    [("__main__.Trainer.losses[i]", True), ("local variable of main: losses[i]", True), ("__main__.Net.out", False)],
+)
+def test_what_the_programs_names_show_of_tensors_with_their_graph(held: str, named: bool):
+    names = ExaminationHistory(0.0, of_names=True)
+    for n in (1, 2, 3):
+        ways = {("torch.Tensor", held): 60 * n, ("torch.Tensor", "local variable of step: y"): 4}
+        one = examined(n, used=50 * n * MB, sizes={"torch.Tensor": n * MB}, counts={"torch.Tensor": 60 * n}, ways=ways)
+        census = replace(one.found.census, tensors_with_graph=60 * n)
+        names.add(replace(one, found=replace(one.found, census=None, names=census)), of_names=True)
+    causes = find_causes(ExaminationHistory(0.0), names, SITUATION)
+    assert causes.explained is named
+    assert [(one.cause, one.holder) for one in causes.findings] == ([("graph_retained", held)] if named else [])
+
+
+@pytest.mark.parametrize(
     ("per", "cause"),
     [(0, "gpu_cache"), (300, None), (900, "gpu_tensors_kept")],  # MB of tensors, of 1000 that are used
 )

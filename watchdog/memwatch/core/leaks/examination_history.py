@@ -307,7 +307,28 @@ class ExaminationHistory:
     # --- growth of named figures, the fastest first; a name that is missing in a record counts as 0 ---
 
     def growing_attributes(self) -> list[Growth]:
-        return self.growing(lambda record: record.containers)
+        if not self._compares_all:
+            return self.growing(lambda record: record.containers)
+        item_bytes = self._item_bytes()
+
+        def sizes(record: ExaminationRecord) -> dict[str, int]:
+            counted = item_bytes.keys() & record.items.keys() & record.containers.keys()
+            return {**record.containers, **{path: int(record.items[path][0] * item_bytes[path]) for path in counted}}
+
+        return self.growing(sizes)
+
+    def _item_bytes(self) -> dict[str, float]:
+        """Return how large an item of each container is whose items become more.
+
+        Each look estimates that from other items: the median of all tells growth better than each by itself.
+        """
+        counts, sizes = defaultdict[str, list[int]](list), defaultdict[str, list[float]](list)
+        for record in self.comparable:
+            for path, (items, _) in record.items.items():
+                if items and path in record.containers:
+                    counts[path].append(items)
+                    sizes[path].append(record.containers[path] / items)
+        return {path: median(sizes[path]) for path, found in counts.items() if found[-1] > found[0]}
 
     def filling_arrays(self) -> list[Growth]:
         return self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})

@@ -108,8 +108,11 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     is_calm = memory is None or memory.per_unit < context.threshold_bytes / names.stride
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
+    graphs = names.growth("tensors", lambda record: record.with_graph)
     if memory is not None and known >= EXPLAINS:
         found = _held_findings(names, context, memory, attributes)
+    elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
+        found, explained = [_graph_finding(names, context, memory, graphs)], True
     if heaps.memory_growth() is not None or (heaps.records and heaps.records[-1].t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, context)
         specific = [one for one in findings if one.cause != UNBOUNDED.name]
@@ -474,6 +477,14 @@ def _holder_of_tensors(history: ExaminationHistory) -> str:
         if name in TENSORS and not path.startswith(UNNAMED_HOLDER_PREFIX)
     }
     return max(risen, key=lambda path: risen[path], default="")
+
+
+def _are_kept(names: ExaminationHistory, graphs: Growth) -> bool:
+    """Whether it is items of one container that became more, not what a function works with."""
+    holder = _holder_of_tensors(names)
+    first, latest = names.record_at(graphs.since).path_counts, names.comparable[-1].path_counts
+    risen = sum(latest.get((name, holder), 0) - first.get((name, holder), 0) for name in TENSORS)
+    return holder.endswith("]") and risen >= EXPLAINS * (graphs.after - graphs.before)
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:

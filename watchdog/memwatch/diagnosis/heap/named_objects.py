@@ -98,6 +98,7 @@ class NamedObjects:
         self._seen: set[int] = set()  # objects that have a name
         self._read, self._deadline = 0, 0.0
         self._arrays: dict[int, LargeObject] = {}
+        self._graphs: set[int] = set()  # tensors that keep their autograd graph
         self._own_modules: set[str] = set()
 
     def census(self, began: float) -> Census:
@@ -108,6 +109,7 @@ class NamedObjects:
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
+        graphs = 0.0
         for one in named:
             now = time.process_time()
             self._deadline = now + CONTENT_SHARE * (end - now)
@@ -115,6 +117,7 @@ class NamedObjects:
                 break
             content = self._content(one.obj, one.path)
             containers.setdefault(one.path, []).append((one, content.bytes))
+            graphs += sum(content.found[address][0] for address in self._graphs & content.found.keys())
             for number, size, kind, path in content.found.values():
                 counts[kind] += round(number)
                 sizes[kind] += round(number * size)
@@ -130,6 +133,7 @@ class NamedObjects:
             disturbed=False,
             types=tuple(TypeCount(kind, counts[kind], size, True) for kind, size in sizes.most_common()),
             large=tuple(sorted(self._arrays.values(), key=lambda large: -large.bytes)[:MAX_ARRAYS]),
+            tensors_with_graph=round(graphs) if self._tensors.storages else None,
             holders=tuple(
                 ReferencePath(kind, path, count, counts[kind])
                 for (kind, path), count in sorted(
@@ -292,7 +296,11 @@ class NamedObjects:
             return fixed + 16 * slots, [("{i}", one) for one in few if one], obj.count(24)
         size = self._layouts.measurer_for(kind)(obj, references)
         if shape == "tensor":
-            return size + self._tensors.add(obj.word), [], 0
+            before = self._tensors.with_graph
+            size += self._tensors.add(obj.word)
+            if self._tensors.with_graph > before:
+                self._graphs.add(obj.address)
+            return size, [], 0
         if shape == "ndarray":
             data = obj.word(NDARRAY_DATA_AT)
             if size >= LARGE_BYTES and not self._memory.writable.within(data + size - 1 - fixed, data + size - fixed):
