@@ -113,7 +113,7 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, explained = [_graph_finding(names, context, memory, graphs)], True
-    if heaps.memory_growth() is not None or (heaps.records and heaps.records[-1].t >= names.latest_t):
+    if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, context)
         specific = [one for one in findings if one.cause != UNBOUNDED.name]
         if found and len(specific) < len(findings):  # names lead deeper than to the object that holds all

@@ -91,7 +91,8 @@ class Layouts:
             if shape in _COUNT_AT:
                 return obj.count(_COUNT_AT[shape])
             if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= MAX_DIMENSIONS:
-                return obj.words(obj.word(32), 1)[0]
+                length = obj.words(obj.word(32), 1)[0]
+                return length if length < MAX_COUNT else None  # The array was freed meanwhile.
         return None
 
     def whole_number(self, obj: RemoteObject) -> int | None:
