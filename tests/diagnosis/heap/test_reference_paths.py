@@ -81,6 +81,27 @@ def test_what_is_at_a_path_is_measured(python: str) -> None:
         assert found[path].bytes is None and found[path].reason == reason
 
 
+CLOSURE = """
+import sys
+def keep():
+    kept = [bytes(1000) for _ in range(2000)]
+    return lambda: kept
+class Trainer:
+    def __init__(self):
+        self.callback, self.step = keep(), self.save
+    def save(self): pass
+trainer = Trainer()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_builtin_type_is_a_container_of_the_program() -> None:
+    with running([*needed_python(NAMES[0]).command, "-c", CLOSURE]) as process:
+        census = take_census(process.pid, CensusOptions(bytes=True, traced_types=("bytes",), containers=True))
+    assert not [one.path for one in census.containers if not one.path.startswith("__main__.")]
+
+
 @pytest.mark.parametrize("path", ["", "Trainer", "Trainer.", "Trainer.a[", "Trainer..a", "Trainer[x]", "3.a", "a b.c"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigError) as told:

@@ -38,7 +38,7 @@ class AttributePathSizer:
         of_classes: dict[int, list[int]] = defaultdict(list)
         class_names: dict[int, set[str]] = defaultdict(set)  # full names of the classes
         for number, kind in enumerate(self._heap.types):
-            if length := matching_names(track, kind.name):
+            if "." in kind.name and (length := matching_names(track, kind.name)):  # a class, no builtin type
                 of_instances[length] += self._heap.addresses[self._heap.kinds == number].tolist()
                 class_names[length].add(kind.name)
         for length in range(1, len(track.names) + 1):
