@@ -23,6 +23,7 @@ _LOWEST = 4096  # No object lies below.
 _UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to others
 _ALL_WAITING = np.uint64(_WAITING * 0x0101010101010101)  # in eight marks
 _BATCH = 1 << 16  # objects that are visited before their references are followed: a bound on memory
+_MAX_CHUNKS = 1 << 16  # 64 GiB of objects: places are kept in 32 bits
 _HASHED = 1 << 12  # entries of the table of chunks, at first
 
 Numbers = NDArray[np.int32]  # of objects, or of types
@@ -93,6 +94,7 @@ class _Slots:
 
     def _open(self, chunks: Iterable[int]) -> bool:
         mapped = [one for one in chunks if self._memory.writable.within(one * CHUNK, (one + 1) * CHUNK)]
+        mapped = mapped[: _MAX_CHUNKS - self._count]
         self._none |= set(chunks) - set(mapped)
         if not mapped:
             return False
