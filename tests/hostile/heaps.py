@@ -46,7 +46,29 @@ _WORDS = (
 )
 
 
-class Image:
+class FakeAccess:
+    """A `MemoryAccess` of which only `read` is to be written."""
+
+    def read(self, address: int, size: int) -> bytes:
+        raise NotImplementedError
+
+    def read_vectors(self, starts: Sequence[int], sizes: Sequence[int], buffer: memoryview) -> int:
+        done = 0
+        for start, size in zip(starts, sizes, strict=True):
+            found = self.read(start, size)
+            if len(found) < size:
+                break
+            buffer[done : done + size] = found
+            done += size
+        return done
+
+    def is_there(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+class Image(FakeAccess):
     """An `Access` to such a memory. Every so many reads a word is another."""
 
     def __init__(self, raw: bytes, torn: int = 0) -> None:
@@ -66,21 +88,6 @@ class Image:
             at = self._reads * 8 % (len(found) - 7)
             found = found[:at] + struct.pack("<Q", BASE + self._reads * 8 % SIZE) + found[at + 8 :]
         return found
-
-    def read_vectors(self, starts: Sequence[int], sizes: Sequence[int], buffer: memoryview) -> int:
-        done = 0
-        for start, size in zip(starts, sizes, strict=True):
-            found = self.read(start, size)
-            if len(found) < size:
-                break
-            buffer[done : done + size] = found
-            done += size
-        return done
-
-    def is_there(self) -> bool:
-        return True
-
-    def close(self) -> None: ...
 
 
 def census(raw: bytes) -> tuple[Census, list[tuple[StackFrame, ...]]]:
@@ -314,7 +321,7 @@ def binary(raw: bytes) -> tuple[int, ...]:
     return found.runtime, found.version_at, *found.bss
 
 
-class Crowd:
+class Crowd(FakeAccess):
     """An `Access` to a CPython 3.11 with one interpreter behind the other; each one's lists are found at the end."""
 
     _APART, _LISTS, _LATE = 0x10000, 8992, 190  # between two of them; where no version has them; searches before
@@ -337,21 +344,6 @@ class Crowd:
             return 0
         self._looks[at] += 1
         return at - part if head < 2 or self._looks[at] > self._LATE else 0
-
-    def read_vectors(self, starts: Sequence[int], sizes: Sequence[int], buffer: memoryview) -> int:
-        done = 0
-        for start, size in zip(starts, sizes, strict=True):
-            found = self.read(start, size)
-            if len(found) < size:
-                break
-            buffer[done : done + size] = found
-            done += size
-        return done
-
-    def is_there(self) -> bool:
-        return True
-
-    def close(self) -> None: ...
 
 
 def crowded(seconds: float) -> Interpreter:

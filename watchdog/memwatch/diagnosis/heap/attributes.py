@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.object_layouts import Layouts
+from memwatch.diagnosis.heap.object_layouts import CLASS_DICT_AT, Layouts
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
     MAX_COUNT,
@@ -76,7 +76,7 @@ class Attributes:
             if obj.heap_type.name == "module":
                 return obj.word(16)
             if obj.heap_type.shape == "class":
-                return obj.word(264)
+                return obj.word(CLASS_DICT_AT)
             return self._layouts.attributes_at(obj)[0]
         except SourceError:
             return 0

@@ -22,6 +22,7 @@ from memwatch.errors import SourceError
 
 DEQUE_BYTES, DEQUE_ITEMS, MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block; of a deque: a bound against circles
 NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
+CLASS_DICT_AT = 264  # tp_dict
 DTYPE_BYTES = 48  # of a numpy.dtype that are read
 OWNS_DATA, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
 MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
@@ -217,7 +218,7 @@ class Layouts:
         return room * (obj.words(description, 1)[0] >> 32)
 
     def _class(self, obj: RemoteObject, references: array[int]) -> int:
-        references.append(obj.word(264))  # tp_dict
+        references.append(obj.word(CLASS_DICT_AT))
         return 0
 
     # --- numpy

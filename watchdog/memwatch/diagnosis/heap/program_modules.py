@@ -30,13 +30,13 @@ def _is_with_metadata(path: str, root: str) -> bool:
         return False
 
 
-_MAIN = "__main__"
+MAIN = "__main__"
 
 
 def is_of_program(name: str) -> bool:
     """Whether a class is of neither Python, its standard library, nor a private package."""
     package, dot, _ = name.partition(".")
-    return bool(dot and package) and (package == _MAIN or not (package[0] == "_" or package in sys.stdlib_module_names))
+    return bool(dot and package) and (package == MAIN or not (package[0] == "_" or package in sys.stdlib_module_names))
 
 
 def is_owner(kind: HeapType) -> bool:

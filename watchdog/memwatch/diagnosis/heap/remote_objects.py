@@ -109,7 +109,7 @@ _MAX_NAME_BYTES = 512
 _MAX_CLASS_ENTRIES = 4096  # of a class's namespace: a bound on time
 _MAX_BASES = 64  # a bound against circles
 _MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
-_LOWEST = 4096  # No type lies below this address.
+LOWEST = 4096  # No object lies below this address.
 OBJECT_BYTES = 16  # of any object: its reference count and the address of its type
 _LINKS_BYTES = 16  # of the collector, before an object that it tracks
 
@@ -172,7 +172,7 @@ class TypeTable:
     def type_at(self, address: int) -> HeapType | None:
         """Return the type at this address; None when there is none."""
         found = self._known.get(address)
-        if found is not None or address in self._refused or address % 8 or address < _LOWEST:
+        if found is not None or address in self._refused or address % 8 or address < LOWEST:
             return found
         try:
             return self._read_type(address, _MAX_BASES)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.object_layouts import (
+    CLASS_DICT_AT,
     DEQUE_BYTES,
     DEQUE_ITEMS,
     DTYPE_BYTES,
@@ -26,23 +27,20 @@ from memwatch.diagnosis.heap.remote_objects import (
     MAX_BODY_BYTES,
     MAX_COUNT,
     MAX_ENTRIES,
-    MAX_REFCOUNT,
     MAX_WORDS,
-    USUAL_REFCOUNT,
     HeapType,
     TypeTable,
 )
 from memwatch.diagnosis.heap.torch_tensors import Tensors
 from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words, ragged
-from memwatch.diagnosis.whole_heap.gc_object_scan import likely_types
+from memwatch.diagnosis.whole_heap.gc_object_scan import are_refcounts, likely_types
 
-HEAD_BYTES = 272  # of each object that are read: the farthest word of a known layout is a class's dict
+HEAD_BYTES = CLASS_DICT_AT + 8  # of each object that are read: no known layout has a farther word
 _PIECE_WORDS = LONGEST_BYTES // 64  # of a long table that are read at once
 _NONE_YET = np.empty(0, np.int64)
 _NONE = -MAX_COUNT  # bytes of what is no object
-_CLOSED = {
-    "code"
-}  # types whose objects are not followed: names, constants and tables of code, a third of a torch program
+# Types that are not gone into: names, constants and tables of code are a third of the objects of a torch program.
+_CLOSED = {"code"}
 _MANAGED, _INLINE = 1, 2  # how an instance has its attributes
 
 Sizes = NDArray[np.int64]
@@ -114,7 +112,7 @@ class BulkLayouts:
         room = np.minimum(self._reader.mapped_until(addresses) - addresses, np.uint64(HEAD_BYTES)) & ~np.uint64(7)
         for which, words, at in self._reader.windows(addresses, room, FRONT_BYTES):
             kinds = self._numbers_of(words[at + 1])
-            are = (kinds >= 0) & self._are_refcounts(words[at])
+            are = (kinds >= 0) & are_refcounts(self._memory, words[at])
             of_each = room[which].view(np.int64)
             are[are] = np.minimum(self._columns[kinds[are], 0], HEAD_BYTES) <= of_each[are]
             objects = Objects(places[which], addresses[which], kinds, words, at, of_each // 8).chosen(are)
@@ -160,7 +158,7 @@ class BulkLayouts:
         none = np.zeros(len(objects.at), np.uint64)
         kind = self.kinds[objects.kinds[0]]
         if kind.shape == "class":
-            return objects.word(264), none
+            return objects.word(CLASS_DICT_AT), none
         if kind.has_managed_dict:
             return self._managed_at(objects)
         if kind.dict_offset == 0:
@@ -174,8 +172,7 @@ class BulkLayouts:
         """Yield of some of these dicts which they are, keys, and values; of one with more than `most` entries none."""
         keys_at, values_at = dicts.word(32), dicts.word(40)
         whole = [(_NONE_YET, _NONE_YET, _NONE_YET, _NONE_YET)]
-        for which, words, at in self.tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
-            first, count, width, _, room = self._key_tables(keys_at[which], words, at)
+        for which, first, count, width, _, room in self._key_tables(keys_at):
             fits = (count > 0) & (count <= room) & (count <= most)
             whole.append((which[fits], first[fits], count[fits], width[fits]))
         owners, first, count, width = (np.concatenate(parts) for parts in zip(*whole, strict=True))
@@ -274,13 +271,6 @@ class BulkLayouts:
         front = kind.front_bytes + kind.basic_bytes
         return kind.basic_bytes, kind.item_bytes, self._shapes.index(shape), front, start, words, how, kind.dict_offset
 
-    def _are_refcounts(self, words: Words) -> NDArray[np.bool_]:
-        """Which of these may be reference counts; in a table of types, where another type follows, it is an address."""
-        usual: NDArray[np.bool_] = words - np.uint64(1) < np.uint64(USUAL_REFCOUNT - 1)
-        rare = np.flatnonzero(~usual & (words - np.uint64(1) < np.uint64(MAX_REFCOUNT - 1)))
-        usual[rare] = [count not in self._memory.writable for count in words[rare].tolist()]
-        return usual
-
     # --- any type ---
 
     def _sizes(self, objects: Objects) -> Sizes:
@@ -368,35 +358,32 @@ class BulkLayouts:
     def _dict(self, objects: Objects) -> Sizes:
         sizes = np.full(len(objects.at), _NONE, np.int64)
         places, keys_at, values_at = objects.places, objects.word(32), objects.word(40)
-        for which, words, at in self.tables.windows(keys_at & ~np.uint64(7), np.full(len(keys_at), 40, np.uint64)):
-            first, count, width, table_bytes, room = self._key_tables(keys_at[which], words, at)
+        for which, first, count, width, table_bytes, room in self._key_tables(keys_at):
             fits = (count >= 0) & (count <= room) & (room <= MAX_ENTRIES)
             own, tables, split = places[which], first.view(np.uint64), values_at[which] > 0
             sizes[which] = np.where(fits, np.where(split, 8 * room, np.where(room > 0, table_bytes, 0)), _NONE)
-            count = np.where(fits, count, 0)
+            number = np.where(fits, count, 0)
             values = values_at[which] + np.uint64(self._builtins.values_offset)
-            self._refer(own, values, np.where(split, count, 0))
-            self._refer(own, tables, np.where(~split & (width == 2), 2 * count, 0))
+            self._refer(own, values, np.where(split, number, 0))
+            self._refer(own, tables, np.where(~split & (width == 2), 2 * number, 0))
             for word in (8, 16):  # after the hash: the key, and the value
-                self._refer(own, tables + np.uint64(word), np.where(~split & (width == 3), count, 0), 3)
+                self._refer(own, tables + np.uint64(word), np.where(~split & (width == 3), number, 0), 3)
         return sizes
 
-    def _key_tables(self, tables: Words, words: Words, at: Places) -> tuple[Places, Places, Places, Sizes, Places]:
-        """Return of each: address of the entries, their number, words of one, bytes of the table, room for entries."""
-        addresses = tables.view(np.int64)
-        if self._minor <= 10:
-            size, usable, count = (words[at + k].view(np.int64) for k in (1, 3, 4))
-            del usable
-            size = np.clip(size, 0, MAX_COUNT)
-            index = size * np.select([size < 1 << 8, size < 1 << 16, size < 1 << 32], [1, 2, 4], 8)
-            first, width = addresses + 40 + index, np.full(len(at), 3, np.int64)
-        else:
-            head = words[at + 1].view(np.int64)
-            size, index = (1 << np.minimum(head >> shift & 0xFF, 40) for shift in (0, 8))
-            first, width = addresses + 32 + index, np.where(head >> 16 & 0xFF > 0, 2, 3)
-            count = words[at + 3].view(np.int64)
-        room = (size << 1) // 3
-        return first, count, width, first - addresses + room * width * 8, room
+    def _key_tables(self, tables: Words) -> Iterator[tuple[Places, Places, Places, Places, Sizes, Places]]:
+        """Yield which of these were read: address of the entries, their number, words of one, bytes in all, room."""
+        for which, words, at in self.tables.windows(tables & ~np.uint64(7), np.full(len(tables), 40, np.uint64)):
+            addresses = tables[which].view(np.int64)
+            if self._minor <= 10:
+                size, count = np.clip(words[at + 1].view(np.int64), 0, MAX_COUNT), words[at + 4].view(np.int64)
+                index = size * np.select([size < 1 << 8, size < 1 << 16, size < 1 << 32], [1, 2, 4], 8)
+                first, width = addresses + 40 + index, np.full(len(at), 3, np.int64)
+            else:
+                head, count = words[at + 1].view(np.int64), words[at + 3].view(np.int64)
+                size, index = (1 << np.minimum(head >> shift & 0xFF, 40) for shift in (0, 8))
+                first, width = addresses + 32 + index, np.where(head >> 16 & 0xFF > 0, 2, 3)
+            room = (size << 1) // 3
+            yield which, first, count, width, first - addresses + room * width * 8, room
 
     def _set(self, objects: Objects) -> Sizes:
         slots, table = objects.number(32) + 1, objects.word(40)
@@ -456,7 +443,7 @@ class BulkLayouts:
             return 0
 
     def _class(self, objects: Objects) -> Sizes:
-        self._found.read.append((objects.places, objects.word(264)))  # tp_dict
+        self._found.read.append((objects.places, objects.word(CLASS_DICT_AT)))
         return np.zeros(len(objects.at), np.int64)
 
     # --- of numpy and torch ---

@@ -43,7 +43,7 @@ class BulkReader:
         self._bytes = memoryview(self._words).cast("B")[:BUFFER_BYTES]  # type: ignore[arg-type]
 
     def mapped_until(self, addresses: Words) -> Words:
-        """Return the end of the range of memory in which each address is; 0 where none is."""
+        """Return where the mapped memory around each address ends; 0 for an address that is not mapped."""
         found: Words = self._ends[np.searchsorted(self._starts, addresses, side="right")]
         found[addresses >= found] = 0
         return found
@@ -93,8 +93,8 @@ class BulkReader:
     def texts(self, addresses: Words) -> list[str]:
         """Read zero-terminated ASCII; empty where there is none, or more than _TEXT_BYTES."""
         found = [""] * len(addresses)
-        room = np.minimum(self.mapped_until(addresses) - addresses, np.uint64(_TEXT_BYTES)) & ~np.uint64(7)
-        room[self.mapped_until(addresses) == 0] = 0
+        ends = np.maximum(self.mapped_until(addresses), addresses)  # nothing is read where nothing is mapped
+        room = np.minimum(ends - addresses, np.uint64(_TEXT_BYTES)) & ~np.uint64(7)
         for which, words, at in self.windows(addresses & ~np.uint64(7), room):
             raw, offsets = words.view(np.uint8), at * 8 + (addresses[which] & np.uint64(7)).view(np.int64)
             for i, offset, size in zip(which.tolist(), offsets.tolist(), room[which].tolist(), strict=True):

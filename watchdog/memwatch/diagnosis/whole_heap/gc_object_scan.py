@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
+    LOWEST,
     MAX_REFCOUNT,
     OBJECT_BYTES,
     TYPE_BYTES,
     TYPE_READY,
     USUAL_REFCOUNT,
     TypeTable,
+    is_plausible_refcount,
 )
 from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader, Words
 
 CHUNK = 1 << 20  # bytes that are read at once
 SLOT = 16  # bytes of the two links before an object, which lie at a multiple of it
 _MAX_DOUBTFUL = 20_000  # Where objects come and go all the time there are more, nearly all of them real.
-_LOWEST = 4096  # No link leads below; the second one is 0 to 3, only flags, where an object is not tracked.
 _BATCH = 64  # chunks that are read between two looks at the types of what is in them: a bound on memory
 
 
@@ -81,13 +82,10 @@ class Scanner:
         following, before, counts, types = slots[:-1, 0], slots[:-1, 1], slots[1:, 0], slots[1:, 1]
         # The most selective first: few words are a number that is not 0 and below any address.
         at = np.flatnonzero(counts - np.uint64(1) < np.uint64(MAX_REFCOUNT - 1))
-        for links in (following, before, types):
-            at = at[links[at] - np.uint64(_LOWEST) < self._top]
+        for links in (following, before, types):  # of what is not tracked, the second link is 0 to 3: only flags
+            at = at[links[at] - np.uint64(LOWEST) < self._top]
         at = at[types[at] & np.uint64(7) == 0]
-        many = at[counts[at] >= np.uint64(USUAL_REFCOUNT)]
-        if len(many):  # in a table of types, where another type follows, it is an address
-            addresses = [int(count) in self._memory.writable for count in counts[many].tolist()]
-            at = np.setdiff1d(at, many[addresses], assume_unique=True)
+        at = at[are_refcounts(self._memory, counts[at])]
         links = np.uint64(low) + at.astype(np.uint64) * np.uint64(SLOT)
         return np.stack([links, types[at], following[at] & np.uint64(POINTER), before[at] & np.uint64(POINTER)])
 
@@ -131,12 +129,20 @@ class Scanner:
             return 0
 
 
+def are_refcounts(memory: RemoteMemory, words: Words) -> NDArray[np.bool_]:
+    """Return which of these words may be reference counts, as `is_plausible_refcount` has it."""
+    found: NDArray[np.bool_] = words - np.uint64(1) < np.uint64(USUAL_REFCOUNT - 1)
+    rare = np.flatnonzero(~found & (words - np.uint64(1) < np.uint64(MAX_REFCOUNT - 1)))
+    found[rare] = [is_plausible_refcount(memory, word) for word in words[rare].tolist()]
+    return found
+
+
 def likely_types(reader: BulkReader, addresses: Words) -> Words:
     """Return those of these addresses at which a type may be: nearly all of them are one."""
     found = [addresses[:0]]
     for which, words, at in reader.windows(addresses, np.full(len(addresses), TYPE_BYTES, np.uint64)):
         metatype, basic, flags = (words[at + offset // 8] for offset in (8, 32, 168))
-        fits = (flags & np.uint64(TYPE_READY) > 0) & (metatype & np.uint64(7) == 0) & (metatype >= np.uint64(_LOWEST))
+        fits = (flags & np.uint64(TYPE_READY) > 0) & (metatype & np.uint64(7) == 0) & (metatype >= np.uint64(LOWEST))
         found.append(addresses[which[fits & (basic - np.uint64(OBJECT_BYTES) < np.uint64(1 << 24))]])
     return np.concatenate(found)
 

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.attributes import Attributes
-from memwatch.diagnosis.heap.program_modules import is_installed
+from memwatch.diagnosis.heap.object_layouts import CLASS_DICT_AT
+from memwatch.diagnosis.heap.program_modules import MAIN, is_installed
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
 from memwatch.diagnosis.whole_heap.bulk_reads import Words
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
 
-_MODULE_DICT_AT, _CLASS_NAME_AT, _CLASS_DICT_AT = 16, 24, 264
+_MODULE_DICT_AT, _CLASS_NAME_AT = 16, 24
 LIBRARY = 3  # the distance of an installed package
-_MAIN = "__main__"
 _COMPARED = 8  # modules whose names tell where the name is (chosen)
 
 
@@ -35,7 +35,7 @@ class Program:
                 self._modules[name].append(address)
         classes = heap.of_types(lambda kind: kind.shape == "class")
         for which, objects in layouts.read(heap.addresses[classes], heap.kinds[classes]):
-            self._add(classes[which], objects.word(_CLASS_DICT_AT))
+            self._add(classes[which], objects.word(CLASS_DICT_AT))
             for name, address in zip(
                 layouts.tables.texts(objects.word(_CLASS_NAME_AT)), objects.addresses.tolist(), strict=True
             ):
@@ -43,7 +43,7 @@ class Program:
         self._are_namespaces = np.zeros(len(heap.addresses), bool)
         self._are_namespaces[list(self._owners)] = True
         self._distances: dict[str, int] = {}
-        self._main = self._file(_MAIN)
+        self._main = self._file(MAIN)
 
     def _name_offset(self, modules: Objects) -> int:
         """Return where in a module its name is, which differs from version to version: where those of most are."""
@@ -82,7 +82,7 @@ class Program:
     def distance(self, name: str) -> int:
         """Return the distance of a class from the main program: 0 its own, 1 beside it, 2 elsewhere, 3 in a library."""
         package = name.partition(".")[0]
-        if package == _MAIN:
+        if package == MAIN:
             return 0
         if package not in self._distances:
             file = self._file(package)

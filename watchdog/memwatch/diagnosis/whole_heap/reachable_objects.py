@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_objects import HeapType
+from memwatch.diagnosis.heap.remote_objects import LOWEST, HeapType
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Sizes
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
 from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT
@@ -19,7 +19,6 @@ _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
 _CHUNK_BITS, _SLOT_BITS = CHUNK.bit_length() - 1, SLOT.bit_length() - 1
 _GROUP, _REAL = 64, 128  # slots that are numbered together; the mark of an object beside its number in its group
 _BLOCK_SIZE = 1 << 18  # numbers that are kept together
-_LOWEST = 4096  # No object lies below.
 _UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to others
 _ALL_WAITING = np.uint64(_WAITING * 0x0101010101010101)  # in eight marks
 _BATCH = 1 << 16  # objects that are visited before their references are followed: a bound on memory
@@ -47,7 +46,7 @@ class _Slots:
 
     def are_likely(self, words: Words) -> NDArray[np.bool_]:
         """Return which of these words may be addresses."""
-        found: NDArray[np.bool_] = (words - np.uint64(_LOWEST) < self._top) & (words & np.uint64(7) == 0)
+        found: NDArray[np.bool_] = (words - np.uint64(LOWEST) < self._top) & (words & np.uint64(7) == 0)
         return found
 
     def places(self, words: Words) -> Places:
@@ -146,13 +145,12 @@ class HeapObjects:
         wanted = np.array([is_wanted(kind) for kind in self.types], bool)
         return np.flatnonzero(wanted[self.kinds]).astype(np.int32)
 
-    def numbers(self, addresses: Iterable[int]) -> Numbers:
+    def numbers(self, addresses: Words) -> Numbers:
         """Return the numbers of the objects at these addresses; -1 where there is none."""
-        wanted = np.fromiter(addresses, np.uint64)
         if not len(self.addresses):
-            return np.full(len(wanted), -1, np.int32)
-        at = np.minimum(np.searchsorted(self.addresses, wanted), len(self.addresses) - 1)
-        return np.where(self.addresses[at] == wanted, at, -1).astype(np.int32)
+            return np.full(len(addresses), -1, np.int32)
+        at = np.minimum(np.searchsorted(self.addresses, addresses), len(self.addresses) - 1)
+        return np.where(self.addresses[at] == addresses, at, -1).astype(np.int32)
 
 
 class HeapWalk:

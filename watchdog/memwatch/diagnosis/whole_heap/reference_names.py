@@ -18,8 +18,8 @@ INSTANCE_DICT = "__dict__"
 THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
 CELL = "cell"
 _BASE = ".base"
-_MAX_KEYS = 8  # Objects of one dict whose keys are told; of more, all are [k] (chosen).
-_MAX_KEY_CHARS = 64  # of a key that is told (chosen)
+_MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
+_MAX_KEY_CHARS = 64  # A longer key is shown as [k] (chosen).
 _MAX_ITEMS = 1 << 16  # of a dict whose keys are looked at: a bound on time
 
 
@@ -55,7 +55,8 @@ class ReferenceNames:
             based = self._have_base(references.sources[arrays])
             found[arrays[based]] = self.number(_BASE)
         first = np.flatnonzero(np.diff(references.sources, prepend=-1))
-        counts = np.repeat(np.diff(np.append(first, len(kinds))), np.diff(np.append(first, len(kinds))))
+        number = np.diff(first, append=len(kinds))
+        counts = np.repeat(number, number)
         dicts = np.flatnonzero(self._are_dicts[kinds] & (counts <= _MAX_KEYS))
         instances = np.flatnonzero(found < 0)
         found[instances] = self.number("")

@@ -49,13 +49,13 @@ class ReferencePathFinder:
     ) -> None:
         """`variables` are local variables, by the addresses of their values; `may_go_on` is called before each step."""
         self.heap, self.names, self.program, self.may_go_on = heap, names, program, may_go_on
-        numbers = heap.numbers(variables).tolist()
+        numbers = heap.numbers(np.fromiter(variables, np.uint64)).tolist()
         self.variables = {one: name for one, name in zip(numbers, variables.values(), strict=True) if one >= 0}
 
     def paths_to_types(self, objects: Mapping[str, Numbers]) -> list[ReferencePath]:
         """Return the paths to most objects of each type, given the numbers of all; that to the most comes first."""
         every = {name: max(1, -(-len(numbers) // SAMPLED)) for name, numbers in objects.items()}
-        sought = [(name, numbers[:: every[name]], "") for name, numbers in objects.items()]
+        sought = [numbers[:: every[name]] for name, numbers in objects.items()]
         found = list[ReferencePath]()
         for (name, numbers), paths in zip(objects.items(), _ReferrerSearch(self, sought).paths(), strict=True):
             for path, count in paths.most_common(_MAX_HOLDERS):
@@ -64,7 +64,7 @@ class ReferencePathFinder:
 
     def shortest_paths(self, numbers: Sequence[int]) -> dict[int, str]:
         """Return the shortest path to each of these objects that has one."""
-        sought = [(str(number), np.array([number], np.int32), "") for number in numbers]
+        sought = [np.array([number], np.int32) for number in numbers]
         found = _ReferrerSearch(self, sought).paths()
         return {one: min(paths, key=len) for one, paths in zip(numbers, found, strict=True) if paths}
 
@@ -72,15 +72,15 @@ class ReferencePathFinder:
 class _ReferrerSearch:
     """Goes from objects to their referrers, and on to those of these, until a name leads to all."""
 
-    def __init__(self, finder: ReferencePathFinder, sought: Sequence[tuple[str, Numbers, str]]) -> None:
-        """`sought`: sets of objects, each with a name."""
+    def __init__(self, finder: ReferencePathFinder, sought: Sequence[Numbers]) -> None:
+        """`sought`: sets of objects."""
         self._finder, self._heap, self._names = finder, finder.heap, finder.names
         self._found: list[Counter[str]] = [Counter() for _ in sought]
         self._texts: list[tuple[int, str]] = []  # of each path: which of the sets it leads to, and its text
         self._numbers: dict[tuple[int, str], int] = {}
-        self._few = np.array([max(_FEW, int(_FEW_SHARE * len(numbers))) for _, numbers, _ in sought])
-        objects = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers, _ in sought)]).astype(np.int32)
-        sets = np.repeat(np.arange(len(sought)), np.array([len(numbers) for _, numbers, _ in sought], np.int64))
+        self._few = np.array([max(_FEW, int(_FEW_SHARE * len(numbers))) for numbers in sought])
+        objects = np.concatenate([np.empty(0, np.int32), *sought])
+        sets = np.repeat(np.arange(len(sought)), np.array([len(numbers) for numbers in sought], np.int64))
         self._sought = set(zip(objects.tolist(), sets.tolist(), strict=True))
         starts = np.array([self._path(i, "") for i in range(len(sought))], np.int64)
         self._below = _summed(objects, starts[sets], np.ones(len(objects), np.int64))
@@ -95,8 +95,6 @@ class _ReferrerSearch:
 
     def paths(self) -> list[Counter[str]]:
         """Return for each set the number of objects by each path from a name."""
-        if not self._found:
-            return []
         for _ in range(_MAX_STEPS):
             if not len(self._below.objects) or not self._finder.may_go_on():
                 break
