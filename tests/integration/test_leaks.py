@@ -37,7 +37,7 @@ LEAKS = {
     "environments": Named(
         "environments_recreated", "__main__.Environment", "__main__.Trainer.kept[i]", "evaluate", "reset()"
     ),
-    "losses": Named("graph_retained", "__main__.Loss", "__main__.Trainer.kept[i]", "train", "loss.item()"),
+    "losses": Named("unbounded_container", "__main__.Loss", "__main__.Trainer.kept[i]", "train", "maxlen"),
     "population": Named(
         "old_population_kept", "__main__.Agent", "__main__.Trainer.kept[i][i][i]", "evolve", "whole members"
     ),

@@ -61,8 +61,8 @@ def kept(
         ("__main__.TradingEnvironment", "environments_recreated", "reset()"),
         ("gymnasium.envs.classic.CartPoleEnv", "environments_recreated", "reset()"),
         ("matplotlib.figure.Figure", "figures_not_closed", "plt.close(figure)"),
-        ("torch.Tensor", "graph_retained", "loss.item()"),
-        ("__main__.Loss", "graph_retained", "loss.item()"),
+        ("torch.Tensor", "unbounded_container", "maxlen"),
+        ("__main__.Loss", "unbounded_container", "maxlen"),
         ("__main__.Record", "unbounded_container", "maxlen"),
         ("dict", "unbounded_container", "maxlen"),
     ],
@@ -384,6 +384,58 @@ def test_a_leak_is_native_when_what_comes_and_goes_within_generations_was_looked
 def test_memory_that_does_not_rise_has_no_cause(sizes, used):
     shown = [{"used": used, "containers": {"__main__.T.kept": size}, "counts": {"dict": size}} for size in sizes]
     assert after(shown) == ([], [])
+
+
+@pytest.mark.parametrize(("graphs", "cause"), [(16, "graph_retained"), (4, "unbounded_container")])
+def test_kept_tensors_are_blamed_for_a_graph_only_where_they_have_one(graphs: int, cause: str):
+    evidence = ExaminationHistory(0.0)
+    for n, shown in enumerate(kept("torch.Tensor"), 1):
+        one = examined(n, **shown)
+        census = replace(one.found.census, tensors_with_graph=graphs * n)
+        evidence.add(replace(one, found=replace(one.found, census=census)))
+    (found,) = find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings
+    assert (found.cause, found.holder) == (cause, "__main__.Trainer.kept[i]")
+
+
+def test_state_of_a_metric_and_kept_exceptions_have_causes_of_their_own():
+    state = "torchmetrics.classification.curve.BinaryCurve.preds"
+    (found,) = after(kept("torch.Tensor", state))[0]
+    assert (found.cause, found.holder) == ("state_not_reset", f"{state}[i]") and "reset()" in found.remedy
+    shown = kept("numpy.ndarray")
+    for n, one in enumerate(shown, 1):
+        one["ways"] = {("numpy.ndarray", "__main__.Trainer.kept[i].tb_frame"): 16 * n}
+    (found,) = after(shown)[0]
+    assert found.cause == "exceptions_kept" and "Trainer.kept" in found.remedy
+
+
+def test_garbage_in_cycles_and_objects_with_memory_elsewhere_are_named():
+    cycles = [
+        {
+            "used": 50 * n * MB,
+            "sizes": {"torch.Tensor": 45 * n * MB},
+            "counts": {"__main__.Probe": n},
+            "ways": {("__main__.Probe", "nothing but each other: __main__.Probe"): n},
+        }
+        for n in (1, 2, 3)
+    ]
+    (found,) = after(cycles)[0]
+    assert (found.cause, found.type) == ("garbage_in_cycles", "__main__.Probe") and "each generation" in found.remedy
+    tables = [
+        {
+            "used": 50 * n * MB,
+            "sizes": {"dict": 5 * MB},
+            "counts": {"pyarrow.lib.Table": 4 * n, "dict": 90 * n},
+            "ways": {("pyarrow.lib.Table", "__main__.Fit.shards[i]"): 4 * n},
+        }
+        for n in (1, 2, 3, 4)
+    ]
+    (found,) = after(tables)[0]
+    assert (found.cause, found.type, found.holder) == (
+        "native_objects_kept",
+        "pyarrow.lib.Table",
+        "__main__.Fit.shards[i]",
+    )
+    assert (found.count_before, found.count_after) == (4, 16) and "Fit.shards keeps them" in found.remedy
 
 
 def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_what_grows():

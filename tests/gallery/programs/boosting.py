@@ -24,8 +24,8 @@ if sys.argv[1] == "xgboost":
             return False
 
     Path("saved").mkdir(exist_ok=True)
-    saves = xgboost.callback.TrainingCheckPoint("saved", interval=250)
-    xgboost.train({"nthread": 1, "max_depth": 6}, data, 2500, evals=[(data, "train")], callbacks=[Keep(), saves])
+    saves = xgboost.callback.TrainingCheckPoint("saved", interval=500)
+    xgboost.train({"nthread": 1, "max_depth": 6}, data, 5000, evals=[(data, "train")], callbacks=[Keep(), saves])
 else:
     import lightgbm
 
@@ -33,10 +33,10 @@ else:
 
     def keep(env):
         """What a user writes to see how predictions change."""
-        if env.iteration % 200 == 199:
+        if env.iteration % 800 == 799:
             env.model.save_model(f"model-{env.iteration + 1}.txt")
-        if leak and env.iteration % 20 == 19:
+        if leak and env.iteration % 40 == 39:
             KEPT.append(env.model.predict(rows, num_threads=1, num_iteration=10).repeat(2))
 
     settings = {"num_threads": 1, "objective": "regression", "metric": "l2"}
-    lightgbm.train(settings, data, 2000, valid_sets=[data], callbacks=[keep, lightgbm.log_evaluation()])
+    lightgbm.train(settings, data, 8000, valid_sets=[data], callbacks=[keep, lightgbm.log_evaluation()])

@@ -27,7 +27,7 @@ if sys.argv[1] == "deap":
         history.update(population)
     statistics = tools.Statistics(lambda one: one.fitness.values)
     statistics.register("max", np.max)
-    algorithms.eaSimple(population, box, 0.5, 0.2, 100, stats=statistics, verbose=True)
+    algorithms.eaSimple(population, box, 0.5, 0.2, 250, stats=statistics, verbose=True)
 else:
     from pymoo.algorithms.soo.nonconvex.ga import GA
     from pymoo.core.problem import Problem
@@ -42,4 +42,4 @@ else:
         def _evaluate(self, x, out, *args, **kwargs):
             out["F"] = (x**2).sum(axis=1)
 
-    minimize(Sphere(), GA(pop_size=400), ("n_gen", 150), verbose=True, save_history=leak)
+    minimize(Sphere(), GA(pop_size=400), ("n_gen", 350), verbose=True, save_history=leak)

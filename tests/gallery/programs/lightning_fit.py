@@ -28,4 +28,4 @@ class Regression(lightning.LightningModule):
 
 
 data = DataLoader(TensorDataset(torch.randn(64 * 60, 64), torch.randn(64 * 60, 1)), batch_size=64)
-lightning.Trainer(max_epochs=240, accelerator="cpu").fit(Regression("--leak" in sys.argv), data)
+lightning.Trainer(max_epochs=600, accelerator="cpu").fit(Regression("--leak" in sys.argv), data)

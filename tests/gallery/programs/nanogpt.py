@@ -19,7 +19,7 @@ torch.stack = keep
 SETTINGS = """
 dataset, device, compile, dtype = "noise", "cpu", False, "float32"
 n_layer, n_head, n_embd, block_size, batch_size, gradient_accumulation_steps = 2, 2, 64, 64, 8, 1
-max_iters, eval_interval, eval_iters, log_interval, always_save_checkpoint = 4000, 400, 5, 10, True
+max_iters, eval_interval, eval_iters, log_interval, always_save_checkpoint = 6000, 600, 5, 10, True
 """
 source = Path(sys.argv[1]).resolve()
 data = Path("data/noise")

@@ -25,7 +25,7 @@ kept = [CheckpointCallback(1000, "checkpoints")] + ([Watch()] if "--leak" in sys
 policy = {"net_arch": [16]}
 if sys.argv[1] == "dqn":
     env = Wide(gymnasium.spaces.Discrete(4))
-    model = DQN("MlpPolicy", env, buffer_size=25000, train_freq=4, policy_kwargs=policy, verbose=1)
+    model = DQN("MlpPolicy", env, buffer_size=25000, train_freq=1, policy_kwargs=policy, verbose=1)
     model.learn(30000, callback=kept, log_interval=10)
 else:
     env = Wide(gymnasium.spaces.Box(-1, 1, (2,), np.float32))

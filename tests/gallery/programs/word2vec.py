@@ -25,5 +25,5 @@ class Epochs(CallbackAny2Vec):
 
 words = np.random.zipf(1.3, (20000, 20)) % 20000
 Word2Vec(
-    [[f"w{word}" for word in line] for line in words], epochs=40, vector_size=300, min_count=1, callbacks=[Epochs()]
+    [[f"w{word}" for word in line] for line in words], epochs=80, vector_size=300, min_count=1, callbacks=[Epochs()]
 )

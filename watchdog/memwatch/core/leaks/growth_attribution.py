@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from memwatch.core.examination import (
     ARRAY_TYPES,
+    TENSORS,
     Census,
     Growth,
     GrowthDriver,
@@ -65,6 +66,7 @@ class AttributeGrowth:
     after: int | None
     per_unit: float  # their growth in number per unit
     elsewhere: int  # of them that another attribute holds, too
+    tensors_per_unit: float  # the growth in number of torch's tensors in it
     driver: GrowthDriver | None  # the level that counts its items
 
     @property
@@ -103,6 +105,8 @@ def attribute_growths(
             elsewhere=max(
                 (n for (kind, at), n in latest.path_counts.items() if kind == type_ and at != path), default=0
             ),
+            tensors_per_unit=(_tensors(growth.name, latest) - _tensors(growth.name, first))
+            / (latest.position - growth.since),
             driver=counted.get(growth.name)
             or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
         )
@@ -135,13 +139,22 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
     risen = {
         (type_, path): count - first.path_counts.get((type_, path), 0)
         for (type_, path), count in latest.path_counts.items()
-        if path.startswith(attribute) and path[len(attribute) : len(attribute) + 1] in ("", "[", "{", ".")
+        if _is_in(path, attribute)
     }
     known = [key for key, count in risen.items() if count > 0]
     own = [(type_, path) for type_, path in known if type_ not in ARRAY_TYPES and "." in type_]
     if own:  # The shortest path wins.
         return min(own, key=lambda key: (len(key[1]), -risen[key]))
     return max(known, key=lambda key: ("." in key[0], risen[key]), default=("", attribute))  # Arrays before their dict.
+
+
+def _is_in(path: str, attribute: str) -> bool:
+    return path.startswith(attribute) and path[len(attribute) : len(attribute) + 1] in ("", "[", "{", ".")
+
+
+def _tensors(attribute: str, record: ExaminationRecord) -> int:
+    found = record.path_counts.items()
+    return sum(count for (type_, path), count in found if type_ in TENSORS and _is_in(path, attribute))
 
 
 def _count(type_: str, path: str, record: ExaminationRecord) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from memwatch.core.examination import (
     ALLOCATED_BUFFER_FILLS,
     ARRAY_TYPES,
+    CYCLES_HOLDER_PREFIX,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
     OTHERS_GROW,
@@ -40,7 +41,8 @@ NEARLY = 0.8  # Share of a generation's growth that freed objects must account f
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
-_LOSS = re.compile(r"loss|grad|graph", re.IGNORECASE)
+_METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
+_TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
 _MEMBER = re.compile(
     r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
 )
@@ -134,7 +136,8 @@ def _held_findings(
     history: ExaminationHistory, context: DiagnosisContext, memory: Growth, attributes: Sequence[AttributeGrowth]
 ) -> list[Finding]:
     """Find why attributes grow, and which arrays fill that will not fit."""
-    found = [one for growth in attributes if (one := _attribute_finding(growth, context)) is not None]
+    graphs = history.growth("tensors", lambda record: record.with_graph)
+    found = [one for growth in attributes if (one := _attribute_finding(growth, context, graphs)) is not None]
     return [*found, *_array_findings(history, context, memory)]
 
 
@@ -234,6 +237,18 @@ POPULATION = LeakCause(
     "keep scores, or the best few, instead of whole members: {name} holds those of every {unit}",
     0.85,
 )
+EXCEPTIONS = LeakCause(
+    "exceptions_kept",
+    "exceptions are kept, and with them the local variables of the functions that they passed",
+    "keep str(error) or traceback.format_exc(), or call traceback.clear_frames(error.__traceback__): {name}",
+    0.9,
+)
+STATE = LeakCause(
+    "state_not_reset",
+    "a metric keeps the state of each update, and is not reset",
+    "call its reset() at the end of each {unit}, or give it bounded state (thresholds, an average): {name}",
+    0.9,
+)
 UNBOUNDED = LeakCause(
     "unbounded_container",
     "a container grows without a bound",
@@ -257,14 +272,18 @@ def _is_population(attribute: AttributeGrowth) -> bool:
 RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
     (FIGURES, _is_called(_FIGURE)),
     (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
-    (LOSSES, lambda attribute: attribute.type in TENSORS or _is_called(_LOSS)(attribute)),
+    (EXCEPTIONS, lambda attribute: _TRACEBACK in attribute.reference_path),
+    (STATE, lambda attribute: bool(_METRIC.search(attribute.growth.name.rpartition(".")[0]))),
     (POPULATION, _is_population),
     (UNBOUNDED, lambda _: True),
 )
 
 
-def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) -> Finding | None:
-    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom."""
+def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, graphs: Growth | None) -> Finding | None:
+    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom.
+
+    `graphs`: the growth in number of all tensors that keep their graph.
+    """
     driver, growth, facts = attribute.driver, attribute.growth, tuple[str, ...]()
     if driver is not None and driver.capacity is not None:
         full, headroom = driver.full_bytes, context.headroom_bytes
@@ -282,6 +301,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext) ->
         )
     else:
         cause = next(cause for cause, fits in RULES if fits(attribute))
+        if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
+            cause = LOSSES
         remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
         if cause is UNBOUNDED and growth.name.startswith(LOCAL_VARIABLE_PREFIX):
             cause, remedy = HELD_BY_LOCAL_OR_NATIVE, _local_remedy(growth.name)
@@ -331,6 +352,18 @@ PYPLOT_FIGURES = LeakCause(
     "figures are drawn and never closed",
     "close each figure when it is saved: plt.close(figure)",
     0.8,
+)
+CYCLES = LeakCause(
+    "garbage_in_cycles",
+    "objects that refer to each other are dropped, and the garbage collector does not free them",
+    "run gc.collect() each {unit}, if it is disabled; or break the circle: weakref.ref(self) in hooks and callbacks",
+    0.9,
+)
+KEPT = LeakCause(
+    "native_objects_kept",
+    "objects are kept whose memory lies outside Python's heap",
+    "drop or close them when they are done with: {name} keeps them",
+    0.6,
 )
 HELD_BY_LOCAL_OR_NATIVE = LeakCause(
     "held_by_local_or_native",
@@ -458,7 +491,8 @@ def _unattributed_findings(
         and (not first.kinds or latest.resident_bytes - first.resident_bytes >= EXPLAINS * grown)  # it is this process
         and (history.has_seen_within or len(history.comparable) >= SEVERAL)
     ):
-        yield _native_finding(history, context, memory)
+        kept = _kept_finding(history, context, memory, growing)
+        yield _native_finding(history, context, memory) if kept is None else kept
 
 
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
@@ -509,7 +543,7 @@ def _object_finding(
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
-        if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX))
+        if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX))
     ]
     if loose:  # a class of the program before arrays and builtin types, then the shortest path
         name, holder = min(loose, key=lambda held: (held[0] in ARRAY_TYPES or "." not in held[0], len(held[1])))
@@ -520,8 +554,30 @@ def _object_finding(
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = _local_remedy(holder)
-    return HELD_BY_LOCAL_OR_NATIVE.finding(
-        heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy
+    cause = HELD_BY_LOCAL_OR_NATIVE
+    if holder.startswith(CYCLES_HOLDER_PREFIX):
+        cause, remedy = CYCLES, CYCLES.remedy.format(unit=context.unit)
+    return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
+
+
+def _kept_finding(
+    history: ExaminationHistory, context: DiagnosisContext, memory: Growth, growing: Sequence[Growth]
+) -> Finding | None:
+    """Name a library's objects that an attribute keeps, ever more of them, while memory grows outside Python's heap."""
+    latest, rising = history.comparable[-1], {growth.name: growth for growth in growing}
+    kept = [
+        (len(path), path, type_)
+        for type_, path in latest.path_counts
+        if type_ in rising and "." in type_ and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
+    ]
+    if not kept:
+        return None
+    _, path, type_ = min(kept)
+    most, name = rising[type_], without_main_module(path.partition("[")[0])
+    facts = f"{most.after:,} are kept, {most.before:,} at {context.unit} {most.since:g}", f"held by {path}"
+    remedy = KEPT.remedy.format(name=name)
+    return KEPT.finding(
+        memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
 
 

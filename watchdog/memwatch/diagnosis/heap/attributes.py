@@ -28,7 +28,7 @@ _DEQUE_MAXLEN_AT = 64  # in a dequeobject
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
 # Objects that belong to the program itself and do not count as an attribute's data, by shape and by name of the type.
 _PROGRAM_SHAPES = {"class", "weak"}
-_PROGRAM = {"module", "function", "builtin_function_or_method", "code", "frame", "method", "generator", "coroutine"}
+_PROGRAM = {"module", "function", "builtin_function_or_method", "code", "method"}
 BOOKKEEPING = ("locals", "globals", "f_locals", "f_globals")  # dicts of variables, which are held elsewhere, too
 _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
 from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, capacity_of, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
-from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT, NDARRAY_DATA_AT, Layouts
+from memwatch.diagnosis.heap.object_layouts import (
+    NDARRAY_BASE_AT,
+    NDARRAY_DATA_AT,
+    TRACEBACK_FRAME_AT,
+    TRACEBACK_NEXT_AT,
+    Layouts,
+)
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
@@ -33,6 +39,7 @@ MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the 
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
 _FEW_KEYS = 8  # A dict of at most so many keys is a namespace: its values have names of their own (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
+_MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
 _SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
 _CONTAINERS = {*_SEQUENCES, "dict"}
@@ -209,6 +216,9 @@ class NamedObjects:
                 for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
                     if not key.startswith("__"):
                         yield value, f"{own.name}.{key}", obj, steps + 1
+        elif shape == "generator":
+            variables = Frames(self._memory, self._interpreter).waiting_variables([obj])
+            yield from ((value, variable, None, 1) for value, variable in variables.items())
         elif name in ("method", "cell"):
             at = 24 if name == "method" else 16
             yield obj.word(at), path, owner, steps
@@ -308,12 +318,28 @@ class NamedObjects:
             base = obj.word(NDARRAY_BASE_AT)
             objects = [("[i]", one) for one in references[1:] if one != base]
             return size, [(".base", base)] if base else objects, len(objects)
+        if shape == "frame":
+            return size, [("", one) for one in references if one], len(references)
+        if shape == "traceback":
+            return size, [(".tb_frame", frame) for frame in self._frames_of(obj)], 1
+        if shape == "exception":
+            named = [("", one) for one in references if one]
+            return size, named, len(named)
         if shape == "set":
             return size, [("{i}", one) for one in references if one], obj.count(24)
         if shape in _TEXTS or shape in ("class", "weak") or (not references and not kind.has_managed_dict):
             return size, [], 0
         named = [(f".{key}", value) for key, value in self._attributes.named_values(obj) if key not in BOOKKEEPING]
         return size, named[:_MAX_ATTRIBUTES], len(named)
+
+    def _frames_of(self, traceback: RemoteObject) -> Iterator[int]:
+        """Yield the addresses of the frames of a traceback and of those that follow it."""
+        following: RemoteObject | None = traceback
+        for _ in range(_MAX_TRACEBACKS):
+            if following is None or following.heap_type.shape != "traceback":
+                break
+            yield following.word(TRACEBACK_FRAME_AT)
+            following = self._object(following.word(TRACEBACK_NEXT_AT))
 
     def _at(self, obj: RemoteObject, first: int, count: int) -> list[tuple[str, int]]:
         """Return some of `count` references from an address on: all of a few, else at equal distances."""

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
+from typing import Any
 
 from memwatch.diagnosis.heap.remote_memory import UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
@@ -26,6 +27,9 @@ CLASS_DICT_AT = 264  # tp_dict
 DTYPE_BYTES = 48  # of a numpy.dtype that are read
 OWNS_DATA, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
 MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
+TRACEBACK_NEXT_AT, TRACEBACK_FRAME_AT = 16, 24
+MAX_LOCALS = 1 << 12  # of a frame, with what is on its stack
+_FRAME_AT, _VALUE_STACK_AT = 24, 64  # in a frame object: since 3.11 its frame; before, the end of its local variables
 _MAX_ITEMS = 1 << 20  # of a dict: a bound on time
 _SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
 _COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
@@ -46,6 +50,8 @@ class Layouts:
             "class": self._class,
             "deque": self._deque,
             "dict": self._dict,
+            "frame": self._frame,
+            "generator": self._frame,
             "int": self._int,
             "list": self._list,
             "ndarray": self._ndarray,
@@ -221,6 +227,18 @@ class Layouts:
         references.append(obj.word(CLASS_DICT_AT))
         return 0
 
+    def _frame(self, obj: RemoteObject, references: array[int]) -> int:
+        """Refer to the local variables of a frame that waits or has ended; those of a running one are on a stack."""
+        kind = obj.heap_type
+        first, number = frame_locals(
+            self._minor, kind.shape, kind.basic_bytes, obj.address, lambda offset: _SIGNED(obj.raw, obj.at + offset)[0]
+        )
+        count = int(number)
+        if not 0 < count <= MAX_LOCALS:
+            return 0
+        references.extend(obj.words(obj.address + first, count))
+        return 8 * count
+
     # --- numpy
 
     def _ndarray(self, obj: RemoteObject, references: array[int]) -> int:
@@ -247,6 +265,23 @@ class Layouts:
         if known is None:
             known = self._dtypes[description] = dtype_of(obj.read(description, DTYPE_BYTES))
         return known
+
+
+def frame_locals(minor: int, shape: str, basic: int, address: Any, word: Callable[[int], Any]) -> tuple[int, Any]:
+    """Return the offset of the local variables in a frame's or a generator's object, and how many words they take.
+
+    0, or no plausible number, for a frame that is running; `word` gives the signed word at an offset of the object.
+    The address and the words are int, or arrays of int64 for several objects of one type, and so is the number.
+    """
+    if minor <= 10:
+        first, state_at, running = basic - 8, *((112, 1) if minor < 10 else (104, 0))
+        waits = (word(state_at) >> 32 & 0xFF) != running
+        return first, (word(_VALUE_STACK_AT) - address - first) // 8 * waits
+    in_frame = 72 if minor <= 13 else 80  # bytes of a frame before its variables
+    own = word(_FRAME_AT) == address + basic - in_frame if shape == "frame" else True
+    if minor <= 13:
+        return basic, (word(basic - 8) & 0xFFFFFFFF) * own
+    return basic, (word(basic - 16) - address - basic) // 8 * own
 
 
 def dtype_of(raw: bytes) -> tuple[int, bool]:

@@ -129,12 +129,19 @@ _SHAPES = {
     "weakref.ReferenceType": "weak",
     "collections.deque": "deque",
     "array.array": "array",
+    "frame": "frame",
+    "generator": "generator",
+    "coroutine": "generator",
+    "async_generator": "generator",
+    "BaseException": "exception",
+    "traceback": "traceback",
     "numpy.ndarray": "ndarray",
     "torch._C._TensorBase": "tensor",
     "torch._C.TensorBase": "tensor",
 }
 _EXACT = {"str", "bytes"}  # shapes whose subclasses have another layout
-_BY_FIELDS = {"tensor"}  # shapes whose references are sought in the whole fixed part
+_FRAMES_INSIDE = 11  # CPython 3.11: a generator has its frame in itself; before, that is an object of its own
+_BY_FIELDS = {"tensor", "exception", "traceback"}  # shapes whose references are sought in the whole fixed part
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,7 @@ class TypeTable:
 
     def _shape(self, name: str, basic: int, base_at: int, bases_left: int) -> tuple[str, int]:
         shape = _SHAPES.get(name)
-        if shape is not None:
+        if shape is not None and (shape != "generator" or self._minor >= _FRAMES_INSIDE):
             return shape, OBJECT_BYTES if shape in _BY_FIELDS else basic
         if base_at and bases_left:
             base = self._known.get(base_at) or self._read_type(base_at, bases_left - 1)

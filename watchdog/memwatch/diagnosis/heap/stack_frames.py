@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
-from memwatch.diagnosis.heap.remote_objects import BuiltinValues
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, RemoteObject
 from memwatch.errors import SourceError
 
 # --- line tables of code objects --------------------------------------------------------------------------------------
@@ -139,6 +139,7 @@ _BY_MINOR = {
 }
 _GLOBALS_AT = {8: 48, 9: 48, 10: 48, 11: 8}  # frame -> globals; 24 from 3.12 on
 _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
+_GENERATOR_FRAME_AT = 16  # in a generator, up to 3.10
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
 
@@ -229,6 +230,17 @@ class Frames:
                         if len(found) < _MAX_VARIABLES:
                             found |= self._variables(frame, self._code_location(raw)[0])
                     break
+        return found
+
+    def waiting_variables(self, generators: Iterable[RemoteObject]) -> dict[int, str]:
+        """Return the names of local variables of generators and coroutines that wait, by addresses of their values."""
+        found: dict[int, str] = {}
+        for obj in generators:
+            frame = obj.address + obj.heap_type.basic_bytes - self._offsets.variables
+            if self._offsets.owner is None:
+                frame = obj.word(_GENERATOR_FRAME_AT)
+            with suppress(SourceError):  # It has ended, or does so meanwhile.
+                found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & _UNTAGGED)
         return found
 
     def globals(self) -> list[int]:

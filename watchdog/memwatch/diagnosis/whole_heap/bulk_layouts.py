@@ -15,11 +15,13 @@ from memwatch.diagnosis.heap.object_layouts import (
     DTYPE_BYTES,
     MAX_DEQUE_BLOCKS,
     MAX_DIMENSIONS,
+    MAX_LOCALS,
     NDARRAY_BASE_AT,
     NDARRAY_DATA_AT,
     OWNS_DATA,
     Layouts,
     dtype_of,
+    frame_locals,
 )
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
@@ -446,6 +448,19 @@ class BulkLayouts:
         self._found.read.append((objects.places, objects.word(CLASS_DICT_AT)))
         return np.zeros(len(objects.at), np.int64)
 
+    def _frame(self, objects: Objects) -> Sizes:
+        sizes = np.zeros(len(objects.at), np.int64)
+        for number in np.unique(objects.kinds).tolist():
+            kind, same = self.kinds[number], np.flatnonzero(objects.kinds == number)
+            some = objects.chosen(same)
+            first, count = frame_locals(
+                self._minor, kind.shape, kind.basic_bytes, some.addresses.view(np.int64), some.number
+            )
+            count = np.where((count > 0) & (count <= MAX_LOCALS), count, 0)
+            self._refer_behind(some, np.full(len(same), first), count)
+            sizes[same] = 8 * count
+        return sizes
+
     # --- of numpy and torch ---
 
     def _ndarray(self, objects: Objects) -> Sizes:
@@ -494,6 +509,8 @@ _MEASURERS: dict[str, Callable[[BulkLayouts, Objects], Sizes]] = {
     "class": BulkLayouts._class,
     "deque": BulkLayouts._deque,
     "dict": BulkLayouts._dict,
+    "frame": BulkLayouts._frame,
+    "generator": BulkLayouts._frame,
     "int": BulkLayouts._int,
     "list": BulkLayouts._list,
     "ndarray": BulkLayouts._ndarray,

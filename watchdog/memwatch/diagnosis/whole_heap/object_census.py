@@ -33,6 +33,8 @@ from memwatch.diagnosis.whole_heap.reference_paths import ReferencePathFinder
 CPU_SECONDS = 60.0  # that a census may take by default (chosen)
 LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
 MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).
+GENERATORS = ("generator", "coroutine", "async_generator")
+MAX_WAITING = 64  # Of more generators, it is looked for who keeps them, and not for names in each (chosen).
 MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
 ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
 _TRIES = 3  # of a scan that a full collection disturbed
@@ -91,7 +93,7 @@ class CensusTaker:
 
     def _deep(self, scan: GcScan, disturbed: bool) -> Census:
         """Go on from tracked objects to all that they hold; `_types_so_far` is left where memory does not suffice."""
-        variables = Frames(self._memory, self._interpreter).local_variables()
+        variables = self._local_variables(scan)
         layouts = BulkLayouts(self._memory, self._types, self._layouts)
         starts = np.concatenate([scan.addresses, np.fromiter(variables, np.uint64)])
         heap = HeapWalk(self._memory, layouts).walk(starts, self._may_go_on)
@@ -121,6 +123,14 @@ class CensusTaker:
             tracked=tracked,
             containers=containers,
         )
+
+    def _local_variables(self, scan: GcScan) -> dict[int, str]:
+        """Return the names of local variables by their values: those of threads, and of a few generators that wait."""
+        frames = Frames(self._memory, self._interpreter)
+        types = [kind.address for kind in self._types.gc_types.values() if kind.name in GENERATORS]
+        waiting = scan.addresses[np.isin(scan.types, np.array(types, np.uint64))].tolist()
+        objects = map(self._attributes.object_at, waiting if len(waiting) <= MAX_WAITING else ())
+        return frames.waiting_variables(filter(None, objects)) | frames.local_variables()
 
     def _scan(self) -> tuple[GcScan, bool]:
         """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""

@@ -140,6 +140,15 @@ class HeapObjects:
         pairs = np.unique(sources.astype(np.int64) << 32 | self.targets[found])
         return References((pairs >> 32).astype(np.int32), pairs.astype(np.int32))
 
+    def references_among(self, inside: NDArray[np.bool_]) -> References:
+        """Return the references from and to objects that are marked, each as often as it is there.
+
+        `inside`: a mark for each object, and False for none.
+        """
+        found = np.flatnonzero(inside[self.targets])
+        sources = self.owners[np.searchsorted(self.ends, found, side="right")]
+        return References(sources[inside[sources]], self.targets[found][inside[sources]])
+
     def of_types(self, is_wanted: Callable[[HeapType], bool]) -> Numbers:
         """Return the numbers of the objects of some types."""
         wanted = np.array([is_wanted(kind) for kind in self.types], bool)

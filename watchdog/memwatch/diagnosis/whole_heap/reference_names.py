@@ -18,6 +18,7 @@ INSTANCE_DICT = "__dict__"
 THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
 CELL = "cell"
 _BASE = ".base"
+_REFCOUNT = 0xFFFFFFFF  # the bits of a reference count's word that are one in each version
 _MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
 _MAX_KEY_CHARS = 64  # A longer key is shown as [k] (chosen).
 _MAX_ITEMS = 1 << 16  # of a dict whose keys are looked at: a bound on time
@@ -76,6 +77,13 @@ class ReferenceNames:
             hit = np.flatnonzero((wanted[at] == pairs) & (targets >= 0))
             names = named(keys[some[hit]])
             found[which[at[hit[names >= 0]]]] = names[names >= 0]
+
+    def refcounts(self, numbers: Numbers) -> Places:
+        """Return the reference count of each of these objects, as it is now; a very large one where it is not read."""
+        found = np.full(len(numbers), np.iinfo(np.int64).max)
+        for which, objects in self._read(numbers):
+            found[which] = objects.number(0) & _REFCOUNT
+        return found
 
     def _have_base(self, sources: Numbers) -> NDArray[np.bool_]:
         """Return which of these arrays are views of another object."""

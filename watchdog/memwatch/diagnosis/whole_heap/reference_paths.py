@@ -9,22 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, ReferencePath
+from memwatch.core.examination import CYCLES_HOLDER_PREFIX, UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, THROUGH, ReferenceNames
 
+EXPLAINS = 0.5  # From this share of the objects on, what is true of them is said of their type (chosen).
 SAMPLED = 20_000  # Objects of a type whose holders are sought: a bound on time.
 _MAX_STEPS = 12  # References in a path (chosen).
 _FEW, _FEW_SHARE = 16, 0.01  # A type of at most so many holders, or this share of the objects, ends a path (chosen).
 _MAX_PATHS = 8  # Paths that are continued from one holder (chosen).
 _MAX_HOLDERS = 10  # Paths that are reported for a type (chosen).
+_MAX_IN_CYCLES = 1 << 18  # Objects that are looked at for whether they are garbage: a bound on time.
 _MAX_SEARCHED = 1 << 18  # Objects that are searched for circles; beyond, a circle is assumed.
 # Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
-_FRAME = "frame"
-_LOCALS = {_FRAME, "generator", "coroutine", "async_generator"}
+_FRAMES = {"frame", "generator", "coroutine", "async_generator"}
+_THROUGH = {CELL, "traceback", *_FRAMES}  # types of which no object is the holder that a user looks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,28 @@ class ReferencePathFinder:
         found = _ReferrerSearch(self, sought).paths()
         return {one: min(paths, key=len) for one, paths in zip(numbers, found, strict=True) if paths}
 
+    def are_garbage(self, numbers: Numbers) -> NDArray[np.bool_]:
+        """Return which of these objects are held by nothing but each other, as the collector finds it.
+
+        Every reference to them, and to all that refer to them, comes from one of these. False where these are too many.
+        """
+        heap, inside = self.heap, np.zeros(len(self.heap.addresses) + 1, bool)  # and none
+        inside[numbers] = True
+        waiting = numbers
+        while len(waiting):
+            sources = heap.references_to(waiting).sources
+            waiting = np.unique(sources[~inside[sources]])
+            inside[waiting] = True
+            if np.count_nonzero(inside) > _MAX_IN_CYCLES or not self.may_go_on():
+                return np.zeros(len(numbers), bool)
+        members, (sources, targets) = np.flatnonzero(inside[:-1]).astype(np.int32), heap.references_among(inside)
+        counts = np.bincount(targets, minlength=len(inside))
+        held = np.zeros(len(inside), bool)
+        held[members] = self.names.refcounts(members) > counts[members]
+        while len(new := targets[held[sources] & ~held[targets]]):
+            held[new] = True
+        return ~held[numbers]
+
 
 class _ReferrerSearch:
     """Goes from objects to their referrers, and on to those of these, until a name leads to all."""
@@ -86,8 +110,10 @@ class _ReferrerSearch:
         self._below = _summed(objects, starts[sets], np.ones(len(objects), np.int64))
         types = self._heap.types
         self._holds = np.array([kind.shape not in _NO_HOLDERS and kind.name != "module" for kind in types], bool)
-        self._is_through = np.array([kind.shape in THROUGH or kind.name == CELL for kind in types], bool)
-        self._is_local = np.array([kind.name in _LOCALS for kind in types], bool)
+        self._is_through = np.array(
+            [kind.shape in (*THROUGH, "exception") or kind.name in _THROUGH for kind in types], bool
+        )
+        self._is_frame = np.array([kind.name in _FRAMES for kind in types], bool)
         self._steps: list[References] = []  # that led to holders
         self._passed = np.zeros(len(self._heap.addresses), bool)  # holders of earlier steps
         self._led: dict[int, set[int]] = {}  # holders of earlier steps -> the objects that they held then
@@ -100,7 +126,22 @@ class _ReferrerSearch:
                 break
             self._step()
         self._add_unnamed(self._below)
+        self._name_garbage()
         return self._found
+
+    def _name_garbage(self) -> None:
+        """Say of paths that begin at no name that it is garbage in which they begin, where it is."""
+        for of, found in enumerate(self._found):
+            unnamed = {path: count for path, count in found.items() if path.startswith(UNNAMED_HOLDER_PREFIX)}
+            sought = np.array([number for number, which in self._sought if which == of], np.int32)
+            if sum(unnamed.values()) < EXPLAINS * len(sought) or not len(sought):
+                continue
+            garbage = int(np.count_nonzero(self._finder.are_garbage(sought)))
+            if garbage >= EXPLAINS * len(sought):
+                for path in unnamed:
+                    del found[path]
+                path = max(unnamed, key=lambda path: (unnamed[path], path)).removeprefix(UNNAMED_HOLDER_PREFIX)
+                found[f"{CYCLES_HOLDER_PREFIX}{path}"] = garbage
 
     def _path(self, of: int, text: str) -> int:
         """Return the number of a path to one of the sets."""
@@ -175,12 +216,12 @@ class _ReferrerSearch:
         """Add what begins at a name; return which go on."""
         kinds, program = self._heap.kinds[sources], self._finder.program
         owned = program.are_namespaces(sources)
-        local = self._is_local[kinds]
-        for i in np.flatnonzero(local).tolist():
-            name = self._heap.types[kinds[i]].name
-            is_variable = name == _FRAME and int(targets[i]) in self._finder.variables
-            of, text = self._texts[below[i] if is_variable else paths[i]]
-            self._found[of][(self._finder.variables[int(targets[i])] if is_variable else name) + text] += int(counts[i])
+        local = np.zeros(len(kinds), bool)
+        for i in np.flatnonzero(self._is_frame[kinds]).tolist():
+            if variable := self._finder.variables.get(int(targets[i])):
+                of, text = self._texts[below[i]]
+                self._found[of][variable + text] += int(counts[i])
+                local[i] = True
         rows = np.flatnonzero(owned & ~local)
         for source, path, count in zip(*_totals(sources[rows], paths[rows], counts[rows]), strict=True):
             of, text = self._texts[path]
