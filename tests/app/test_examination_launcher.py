@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
+from memwatch.app.examination_launcher import IDLE_SECONDS, ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.cli import examination_commands
 from memwatch.core.events import Diagnose, Diagnosed, SnapshotTaken
 from memwatch.core.examination import Examination
@@ -142,19 +142,16 @@ def objects(found: Examination) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("python", "seed"), [("3.9", 1), ("3.11", 2), ("3.13", 3)])
-def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int, tmp_path: Path):
+def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int):
     room = 64 << 20
-    code = (
-        "from memwatch.app.examination_worker import serve; serve(); "
-        f"open({str(tmp_path / 'status')!r}, 'w').write(open('/proc/self/status').read())"
-    )
     program = [*needed_python(python).program("forged.py"), str(seed)]
-    with running(program) as trainer, examiner(trainer.pid, code=code) as one:
+    with running(program) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",), paths=("Real.value",))).found
+        (pid,) = one._workers[False].pids
+        status = Path(f"/proc/{pid}/status").read_text()
     assert "internal" not in found.census_reason and "status" not in found.census_reason
     assert found.census is not None or found.census_reason
     assert found.census is None or objects(found)["__main__.Real"] >= 1000
-    status = (tmp_path / "status").read_text()
     most = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
     assert most < room + (48 << 20), "what a Python takes that does nothing, besides"
 
@@ -170,7 +167,7 @@ def test_a_trainer_of_which_nothing_can_be_read_is_told_with_the_reason():
     [
         ("import sys; sys.exit(3)", "ended with status 3"),
         ("print('[1, 2')", "ended with status 0"),
-        ("import os; os.kill(os.getpid(), 9)", "ended with status -9"),
+        ("import os; os.kill(os.getpid(), 9)", "ended by signal 9"),
     ],
 )
 def test_one_that_fails_is_told_and_the_next_may_begin(code: str, reason: str):
@@ -183,10 +180,24 @@ def test_one_that_hangs_is_ended():
     with examiner(os.getppid(), code="import time; time.sleep(600)") as one:
         one.start_examination(ASKED)
         one.start_examination(ASKED)  # one at a time
-        assert one.poll(ASKED.kill_seconds - 1) == []
-        (event,) = one.poll(ASKED.kill_seconds)
-        assert isinstance(event, Diagnosed) and "took more than" in event.found.census_reason
         assert one.poll(ASKED.kill_seconds) == []
+        (event,) = one.poll(ASKED.kill_seconds + 1)
+        assert isinstance(event, Diagnosed) and "did not answer for 180 s" in event.found.census_reason
+        assert one.poll(ASKED.kill_seconds + 2) == []
+
+
+def test_one_process_answers_one_after_another_until_none_asks():
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        first, looked = outcome(one), replace(ASKED, whole_objects=0)
+        (pid,) = one._workers[False].pids
+        second = outcome(one, looked)
+        assert one._workers[False].pids == {pid} and second.found.names is not None
+        assert 0.0 < second.found.cpu_seconds < 0.7 * first.found.cpu_seconds
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+        assert outcome(one, looked).found.names is not None and one._workers[False].pids != {pid}
+        one.poll(1.0 + 2 * IDLE_SECONDS)
+        assert not one._workers[False].is_running
 
 
 def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():

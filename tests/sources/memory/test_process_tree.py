@@ -185,7 +185,7 @@ OWN, SHARED, FILE_OWN, FILE_SHARED, AWAY = b"\x81", b"\x80", b"\xa1", b"\xa0", b
 
 def test_pages_of_a_fork_that_the_parent_does_not_hold_are_its_own_and_changes_are_followed(fake):
     fake.process(10, anon=200 * MB, children=(11,))
-    fake.process(11, anon=200 * MB, parent=10)
+    fake.process(11, anon=200 * MB + 4096, parent=10)
     quarters = 64 * 50  # pages
     fake.pages(10, (4096, SHARED * quarters + AWAY * quarters + OWN * quarters + OWN * quarters, ""))
     fake.pages(11, (4096, SHARED * quarters + SHARED * quarters + OWN * quarters + AWAY * quarters, ""))
@@ -193,7 +193,7 @@ def test_pages_of_a_fork_that_the_parent_does_not_hold_are_its_own_and_changes_a
     memory = tree.read_memory(0.0)
     assert memory.accounting == "pages"
     assert memory.used_bytes == pytest.approx((200 + 2 / 3 * 200) * MB, abs=2.5 * memory.error_bytes)
-    assert memory.cow_bytes == memory.used_bytes - 200 * MB
+    assert memory.cow_bytes == memory.used_bytes - 200 * MB - 4096
     fake.process(11, anon=220 * MB, parent=10)
     assert tree.read_memory(0.1).used_bytes == memory.used_bytes + 20 * MB
     assert (memory.survey_cost.visits, memory.survey_cost.refused) == (1, 0)
@@ -222,7 +222,7 @@ def test_a_segment_is_counted_once_wherever_it_is_mapped(fake):
 def test_visits_stop_when_their_share_of_time_is_spent(fake):
     fake.process(10, anon=MB, children=tuple(range(11, 31)))
     for pid in range(11, 31):
-        fake.process(pid, anon=MB, parent=10)
+        fake.process(pid, anon=MB + 4096, parent=10)
         fake.pages(pid, (4096, SHARED * 256, ""))
     tree = reader(fake, sampling_budget=PageSamplingBudget(min_cpu_share=1e-6, cpu_share_per_gib=0.0))
     costs = [tree.read_memory(float(second)).survey_cost for second in range(20)]
@@ -233,7 +233,7 @@ def test_visits_stop_when_their_share_of_time_is_spent(fake):
 @pytest.mark.parametrize("broken", ["maps", "pagemap"])
 def test_a_process_that_may_not_be_visited_is_counted_with_the_reason_and_does_no_harm(fake, broken):
     fake.process(10, anon=MB, children=(11,))
-    fake.process(11, anon=MB, parent=10)
+    fake.process(11, anon=MB + 4096, parent=10)
     fake.pages(11, (4096, SHARED * 256, ""))
     (fake.root / "11" / broken).unlink()
     (fake.root / "11" / broken).mkdir()
@@ -245,8 +245,24 @@ def test_a_process_that_may_not_be_visited_is_counted_with_the_reason_and_does_n
 
 def test_a_kernel_without_pagemap_says_so(fake):
     fake.process(10, anon=MB, children=(11,))
-    fake.process(11, anon=MB, parent=10)
+    fake.process(11, anon=MB + 4096, parent=10)
     assert "CONFIG_PROC_PAGE_MONITOR" in reader(fake).read_memory(0.0).reason
+
+
+def test_what_shares_its_parents_memory_until_it_starts_another_program_has_none_of_its_own(fake):
+    """As after vfork: the kernel shows the pages of both as those of one."""
+    fake.process(10, anon=200 * MB)
+    fake.pages(10, (4096, OWN * 12800, ""))
+    fake.write("loadavg", "none\n")
+    tree = reader(fake)
+    tree.read_memory(0.0)
+    fake.process(10, anon=200 * MB, children=(11,))
+    fake.process(11, anon=200 * MB, parent=10)
+    fake.pages(11, (4096, OWN * 12800, ""))
+    assert [tree.read_memory(t).used_bytes for t in (1.0, 1.1, 2.0, 4.0)] == [200 * MB] * 4
+    fake.process(11, anon=190 * MB, parent=10)  # no vfork: it has a memory of its own, and has copied all
+    tree.read_memory(5.0)
+    assert tree.read_memory(6.0).used_bytes == 390 * MB
 
 
 # --- real processes

@@ -1,16 +1,20 @@
-"""Starts the examinations and snapshots of a watch, each in a short-lived process of its own."""
+"""Starts the examinations and snapshots of a watch, in processes of their own."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
-from memwatch.system.python_workers import Task
+from memwatch.errors import SourceError
+from memwatch.system import json_and_yaml
+from memwatch.system.python_workers import Task, Worker, children_cpu_seconds
 
+IDLE_SECONDS = 60.0  # that a process waits for the next examination before it ends (chosen)
+KILLED_SECONDS = 1.0  # that a killed process is waited for (chosen)
 SNAPSHOT_SECONDS = 300.0  # After this time the process is killed (chosen).
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 _SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
@@ -26,13 +30,20 @@ class ExaminationRequest:
 
 
 class ExaminationLauncher:
-    """Runs one examination at a time, and one recording beside it. An event source that reports their outcomes."""
+    """Runs one examination at a time, and one recording beside it. An event source that reports their outcomes.
+
+    Each kind has a process, which stays for the next one: to start Python and to import takes as much CPU as a look.
+    """
 
     name = "diagnosis"
 
     def __init__(self, target: Target, code: str = _EXAMINATION_CODE) -> None:
-        self._target, self._code = target, code
-        self._running: dict[bool, tuple[Diagnose, Task[Examination]]] = {}  # by whether it is a recording
+        self._target = target
+        self._workers = {is_recording: Worker(code, "the examination") for is_recording in (False, True)}
+        self._running: dict[bool, Diagnose] = {}  # by whether it is a recording
+        self._answered_t: dict[bool, float] = {}  # of workers that wait
+        self._spent: dict[bool, float] = {}  # CPU seconds that the present process of each kind has reported
+        self._failed: list[tuple[Diagnose, str]] = []  # that could not be started
 
     def start_examination(self, asked: Diagnose) -> None:
         """Start it, unless one of its kind is running; that no process can be started is reported as its outcome."""
@@ -40,25 +51,57 @@ class ExaminationLauncher:
         if is_recording in self._running:
             return
         request = ExaminationRequest(self._target, asked, time.clock_gettime(time.CLOCK_BOOTTIME))
-        recorded_t = asked.t + asked.record_seconds
-        self._running[is_recording] = (
-            asked,
-            Task(self._code, request, Examination, name="the examination", seconds=asked.kill_seconds, now=recorded_t),
-        )
+        worker = self._workers[is_recording]
+        try:
+            if not self._is_sent(worker, request):
+                self._spent.pop(is_recording, None)
+                worker.start(request, asked.t)
+        except OSError as error:
+            self._failed.append((asked, f"no process can be started: {error}"))
+            return
+        self._running[is_recording] = asked
+        self._answered_t.pop(is_recording, None)
+
+    @staticmethod
+    def _is_sent(worker: Worker, request: ExaminationRequest) -> bool:
+        """Send the request to a process that waits; return whether there is one."""
+        if worker.is_running:
+            try:
+                worker.send(json_and_yaml.to_json(request), request.asked.t)
+            except SourceError:  # It has ended since: by itself as it had grown, or because the host lacked memory.
+                worker.stop(request.asked.t)
+        return worker.is_running
 
     def poll(self, now: float) -> Sequence[Event]:
-        ended = []
-        for is_recording, (asked, task) in list(self._running.items()):
-            found = task.poll(now)
+        ended = [(asked, Examination(census_reason=why, names_reason=why)) for asked, why in self._failed]
+        self._failed = []
+        for is_recording, asked in list(self._running.items()):
+            worker, before = self._workers[is_recording], children_cpu_seconds()
+            try:
+                worker.end_if_hung(now, asked.record_seconds + asked.kill_seconds)
+                found = worker.receive(Examination)
+            except SourceError as error:
+                worker.close(grace_seconds=0.0, killed_seconds=KILLED_SECONDS)
+                spent = children_cpu_seconds() - before - self._spent.pop(is_recording, 0.0)
+                why, spent = str(error), round(max(0.0, spent), 3)
+                found = Examination(census_reason=why, names_reason=why, profile_reason=why, cpu_seconds=spent)
+            else:
+                if found is not None:
+                    self._spent[is_recording] = self._spent.get(is_recording, 0.0) + found.cpu_seconds
             if found is not None:
                 del self._running[is_recording]
-                found = Examination(census_reason=found, names_reason=found) if isinstance(found, str) else found
-                ended.append(Diagnosed(now, asked, replace(found, cpu_seconds=round(task.cpu_seconds, 3))))
-        return ended
+                self._answered_t[is_recording] = now
+                ended.append((asked, found))
+        for is_recording, worker in self._workers.items():
+            if now - self._answered_t.get(is_recording, now) > IDLE_SECONDS:
+                worker.stop(now)
+                del self._answered_t[is_recording]
+            worker.reap(now)
+        return [Diagnosed(now, asked, found) for asked, found in ended]
 
     def close(self) -> None:
-        for _, task in self._running.values():
-            task.kill()
+        for worker in self._workers.values():
+            worker.close(grace_seconds=0.0, killed_seconds=KILLED_SECONDS)
         self._running = {}
 
 

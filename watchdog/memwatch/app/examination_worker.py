@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memwatch.app.examination_launcher import ExaminationRequest
-from memwatch.core.examination import Examination, TypeCount
-from memwatch.core.text_and_units import format_bytes
+from memwatch.core.examination import Examination, ProcessSize, StackFrame, TypeCount
+from memwatch.core.measurements import Target
+from memwatch.core.text_and_units import format_bytes, printable
 from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.heap.program_modules import is_of_program
@@ -24,11 +26,15 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
+from memwatch.sources.kernel_files import parse_field, read_whole
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident
-from memwatch.sources.procfs import HostReader
+from memwatch.sources.memory.process_descendants import DescendantFinder
+from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.target.target_facts import is_same_process
-from memwatch.system.python_workers import serve_task
+from memwatch.system import json_and_yaml
+from memwatch.system.process_priority import lower_priority
+from memwatch.system.python_workers import MAX_REPLY_BYTES
 
 if TYPE_CHECKING:
     from memwatch.diagnosis.whole_heap.object_census import CensusOptions
@@ -42,7 +48,9 @@ MAX_ROOM_BYTES = 1 << 30  # that is assumed free where neither host nor cgroup c
 TOO_LARGE = "the heap is too large for the memory that an examination may take: diagnosis.memory bounds it"
 ENDED = "the trainer ended meanwhile, or its process executes another program now"
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, for a recording
-MAX_STACKS = 200  # reported from a recording
+MAX_STACKS, MAX_FRAMES = 40, 16  # of a recording that are reported (chosen: more took 1.4 MB of a history)
+KEPT_BYTES = 96 << 20  # A process that is larger after an examination ends (chosen: it has 60 MiB with NumPy).
+MAX_PROCESSES = 32  # of a trainer's descendants whose size is reported, the largest (chosen)
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and has fewer is not reported
 
 
@@ -82,8 +90,21 @@ def _resident_reader(pid: int, stack: ExitStack) -> Callable[[int, int], int | N
 
 
 def serve() -> None:
-    """In a process of its own: answer an ExaminationRequest with an Examination."""
-    serve_task(ExaminationRequest, _answer)
+    """In a process of its own: answer each ExaminationRequest on descriptor 0 with an Examination, until it is closed.
+
+    It ends by itself when it has grown.
+    """
+    lower_priority()
+    began = 0.0
+    with socket.socket(fileno=0) as channel, suppress(OSError):  # memwatch has ended
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_REPLY_BYTES)
+        while message := channel.recv(MAX_REPLY_BYTES):
+            found = _answer(json_and_yaml.from_json(message, ExaminationRequest))
+            cpu_seconds = time.process_time()
+            channel.send(json_and_yaml.to_json(replace(found, cpu_seconds=round(cpu_seconds - began, 3))))
+            began = cpu_seconds
+            if _resident_bytes() > KEPT_BYTES:
+                break
 
 
 def _answer(request: ExaminationRequest) -> Examination:
@@ -101,7 +122,7 @@ def _answer(request: ExaminationRequest) -> Examination:
                 found = _examine_heap(request)
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
-    return replace(found, cpu_seconds=round(time.process_time(), 3))
+    return found
 
 
 @contextmanager
@@ -139,7 +160,7 @@ def free_bytes() -> int:
 
 def _look_at_names(request: ExaminationRequest) -> Examination:
     """Read what the program's own names lead to, and the kinds of its memory."""
-    pid, found = request.target.pid, Examination(census_reason="not asked for", threads_reason="not asked for")
+    pid, found = _examined(request).pid, Examination(census_reason="not asked for", threads_reason="not asked for")
     try:
         with ExitStack() as stack:
             began = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -157,7 +178,8 @@ def _look_at_names(request: ExaminationRequest) -> Examination:
 def _examine_heap(request: ExaminationRequest) -> Examination:
     from memwatch.diagnosis.whole_heap.object_census import CensusOptions
 
-    pid, paths = request.target.pid, []
+    target, paths = _examined(request), []
+    pid = target.pid
     for path in request.asked.paths:
         with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
             paths.append(parse_attribute_path(path))
@@ -179,19 +201,41 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         found = examine_process(pid, options, stacks=False) if is_whole else names
         is_there = program is None or program.is_there()
     after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
-    if not is_same_process(request.target) or not is_there:  # a process loses its memory before it ends
-        return Examination(census_reason=ENDED, names_reason=ENDED)
+    processes = _processes(request.target)
+    if not is_same_process(target) or not is_there:  # a process loses its memory before it ends
+        return Examination(census_reason=ENDED, names_reason=ENDED, processes=processes)
     found = replace(
         found,
         names=names.names,
         names_reason=names.names_reason,
         names_after_seconds=names.names_after_seconds,
         tracked_objects=names.tracked_objects,
+        processes=processes,
     )
     if found.census is not None:
         types = tuple(filter(_is_worth_reporting, found.census.types))
         found = replace(found, census=replace(found.census, types=types))
     return replace(found, after_seconds=round(after_seconds, 3))
+
+
+def _examined(request: ExaminationRequest) -> Target:
+    """Return the process to examine."""
+    worker = request.asked.worker
+    if worker is None:
+        return request.target
+    return replace(request.target, pid=worker.pid, start_ticks=worker.start_ticks)
+
+
+def _processes(trainer: Target) -> tuple[ProcessSize, ...]:
+    """Return the trainer's own process, then its largest descendants."""
+    found = list[ProcessSize]()
+    with suppress(SourceError), closing(DescendantFinder()) as finder:
+        for pid in (trainer.pid, *finder.find_new(0.0, {trainer.pid})):
+            with suppress(SourceError, OSError):
+                status, stat = read_whole(f"/proc/{pid}/status"), read_stat(pid)
+                anon = parse_field(status, b"RssAnon:", b" kB\n", 1024) or 0
+                found.append(ProcessSize(pid, stat.start_ticks, printable(stat.name), anon))
+    return *found[:1], *sorted(found[1:], key=lambda one: -one.anon_bytes)[:MAX_PROCESSES]
 
 
 def _record_growth(request: ExaminationRequest) -> Examination:
@@ -203,11 +247,21 @@ def _record_growth(request: ExaminationRequest) -> Examination:
         found = record_profile(request.target.pid, seconds, cpu_seconds)
     except SourceError as error:
         return Examination(profile_reason=str(error))
-    return Examination(profile=replace(found, credits=found.credits[:MAX_STACKS]))
+    credits = tuple(replace(credit, frames=_shortened(credit.frames)) for credit in found.credits[:MAX_STACKS])
+    return Examination(profile=replace(found, credits=credits))
+
+
+def _shortened(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
+    """Leave out the library's frames that are far from the innermost one."""
+    return tuple(frame for i, frame in enumerate(frames) if i < MAX_FRAMES or not frame.installed)
 
 
 def _is_worth_reporting(found: TypeCount) -> bool:
     return is_of_program(found.type) or found.count >= _FEW_OBJECTS or (found.bytes or 0) >= _FEW_BYTES
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _limit_memory(more_bytes: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from memwatch.core.examination import Examination
+from memwatch.core.examination import Examination, ProcessSize
 from memwatch.core.measurements import Limit, Neighbours, RunIdentity, Sample, SignalHandling, Target, Usage
 
 # --- actions ----------------------------------------------------------------------------------------------------------
@@ -63,6 +63,7 @@ class Diagnose:
     cpu_seconds: float = 0.0  # that it may take at once; above that it is throttled; 0: as much as it needs
     cpu_share: float = 0.0  # of a core, while it is throttled
     kill_seconds: float = 180.0  # after which it is ended
+    worker: ProcessSize | None = None  # to be examined; None: the trainer's own process
 
 
 Action = Notice | Interrupt | Escalate | Diagnose

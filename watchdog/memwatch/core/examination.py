@@ -145,8 +145,18 @@ class AllocationProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessSize:
+    """One process of a trainer's tree."""
+
+    pid: int
+    start_ticks: int  # as in a Target
+    name: str  # printable
+    anon_bytes: int  # resident anonymous memory
+
+
+@dataclass(frozen=True, slots=True)
 class Examination:
-    """The findings in a trainer's own process; a part that could not be read is None, with its reason."""
+    """The findings in one process of a trainer; a part that could not be read is None, with its reason."""
 
     census: Census | None = None
     kinds: tuple[MemoryKind, ...] | None = None
@@ -162,6 +172,7 @@ class Examination:
     names_reason: str = ""
     names_after_seconds: float = 0.0  # from the request to the reading of these
     tracked_objects: int | None = None  # about how many the collector tracks
+    processes: tuple[ProcessSize, ...] = ()  # the trainer's own, then its largest descendants
 
 
 # --- conclusions from several examinations ----------------------------------------------------------------------------
@@ -230,6 +241,7 @@ class Finding:
     remedy: str
     confidence: float  # 0 to 1
     evidence: tuple[str, ...] = ()
+    process: str = ""  # in which it was found: "worker python3 (pid 123)"; empty: the trainer's own
 
     @property
     def is_leak(self) -> bool:

@@ -101,9 +101,9 @@ class Task(Generic[_T]):
         """Return the exit status, None while the process runs, and learn what CPU time it took as it ends."""
         if self._process is None or self._process.returncode is not None:
             return None if self._process is None else self._process.returncode
-        before = _children_cpu_seconds()
+        before = children_cpu_seconds()
         if _has_exited(self._process, wait_seconds):
-            self.cpu_seconds = _children_cpu_seconds() - before
+            self.cpu_seconds = children_cpu_seconds() - before
         return self._process.returncode
 
 
@@ -249,7 +249,7 @@ def _has_exited(process: subprocess.Popen[bytes], wait_seconds: float = 0.0) -> 
     return True
 
 
-def _children_cpu_seconds() -> float:
+def children_cpu_seconds() -> float:
     """Return the CPU time of all children that have ended and were waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from memwatch.core.engine import notices
-from memwatch.core.events import Action, Diagnosed
-from memwatch.core.examination import AllocationProfile, Diagnosis, Examination, Finding, StackGrowth
+from memwatch.core.events import Action, Diagnose, Diagnosed
+from memwatch.core.examination import (
+    AllocationProfile,
+    Diagnosis,
+    Examination,
+    Finding,
+    GrowthDriver,
+    StackGrowth,
+)
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
-from memwatch.core.leaks.examination_schedule import DiagnosisPolicy, ExaminationSchedule, MemoryReading
+from memwatch.core.leaks.examination_schedule import (
+    DiagnosisPolicy,
+    ExaminationNeed,
+    ExaminationSchedule,
+    MemoryReading,
+)
+from memwatch.core.leaks.examined_processes import ExaminedProcess, ProcessChoice
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
 from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
@@ -49,7 +62,6 @@ class Diagnostician:
     def _begin(self, t: float) -> None:
         self.schedule = ExaminationSchedule(self._policy, self._ledger, t)
         self._begin_histories(t)
-        self._explained = True  # memory does not grow, or names explain its growth
         self._refusal = ""  # why the whole heap is not read, as it was reported
         self._profiles: deque[AllocationProfile] = deque(maxlen=RECORDINGS_KEPT)
         self._credits: tuple[StackGrowth, ...] = ()
@@ -63,8 +75,10 @@ class Diagnostician:
 
     def _begin_histories(self, t: float) -> None:
         self._counted_from_t = t  # the generations of what was asked for before are others
-        self._heaps = ExaminationHistory(t, self._policy.track)
-        self._names = ExaminationHistory(t, of_names=True)  # looks at what the program's own names lead to
+        self._choice = ProcessChoice(self._policy.leak_threshold_bytes)
+        self._own = ExaminedProcess(t, self._policy.track)
+        self._worker: ExaminedProcess | None = None  # the one that is examined, too
+        self._causes: dict[bool, tuple[list[Finding], list[GrowthDriver]]] = {}  # by whether of the own process
 
     # --- events ---
 
@@ -78,7 +92,7 @@ class Diagnostician:
         """Another counter is taken for the clock: what was found so far is of no generation."""
         self.schedule.forget_generations()
         self._begin_histories(t)
-        self._explained, self.diagnosis = True, None
+        self.diagnosis = None
         self.heap_gauges.clear()
 
     def begin_generation(self, t: float) -> None:
@@ -111,17 +125,16 @@ class Diagnostician:
             return
         self._reading = reading
         if self._generation_began and self._ledger.index is not None:
-            for history in (self._heaps, self._names):
+            for history in self._histories:
                 history.begin_generation(t, self._ledger.index)
         self._generation_began = False
         if self._phase_changed or self.schedule.is_examining:
             self._phase_changed = False
-            for history in (self._heaps, self._names):
+            for history in self._histories:
                 history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
+        need = ExaminationNeed(self._needs_whole, self._seconds_left(t), self._choice.worker)
         for asked in (
-            self.schedule.start_examination_if_due(
-                t, reading, self.diagnosis, self._needs_whole, self._seconds_left(t)
-            ),
+            self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),
             self.schedule.start_recording_if_due(t, reading),
         ):
             if asked is not None:
@@ -133,7 +146,25 @@ class Diagnostician:
     @property
     def _needs_whole(self) -> bool:
         """Whether the whole heap has to be read: for what the user asks, or as names do not explain the growth."""
-        return self._counts_types or bool(self._policy.track) or not self._explained
+        if (worker := self._choice.worker) is not None:
+            return self._worker is not None and self._worker.worker == worker and not self._worker.explained
+        is_own = not self._own.explained and not self._choice.workers_explain
+        return self._counts_types or bool(self._policy.track) or is_own
+
+    @property
+    def _histories(self) -> Iterator[ExaminationHistory]:
+        for process in filter(None, (self._own, self._worker)):
+            yield process.heaps
+            yield process.names
+
+    def _process(self, asked: Diagnose) -> ExaminedProcess:
+        """Return the process that was examined; another worker than before begins anew."""
+        if (worker := asked.worker) is None:
+            return self._own
+        known = self._worker.worker if self._worker is not None else None
+        if self._worker is None or known is None or (known.pid, known.start_ticks) != (worker.pid, worker.start_ticks):
+            self._worker = ExaminedProcess(asked.t, worker=worker)
+        return self._worker
 
     # --- results ---
 
@@ -145,7 +176,7 @@ class Diagnostician:
 
     def examination_ended(self, t: float, event: Diagnosed) -> None:
         """An examination or a recording has ended."""
-        fills = any(True for _ in unfilled(event.found.names)) and not self._names.records
+        fills = any(True for _ in unfilled(event.found.names)) and not self._own.names.records
         self.schedule.examination_ended(t, event, fills)
         if event.asked.record_seconds:
             self._recorded(event.found.profile)
@@ -154,41 +185,52 @@ class Diagnostician:
 
     def _examined(self, t: float, event: Diagnosed) -> None:
         self._phase_changed = True
-        unit = self._ledger.unit
-        has_names = self._names.add(event, of_names=True)
-        has_heap = self._heaps.add(event)
+        self._choice.add(event)
+        unit, process = self._ledger.unit, self._process(event.asked)
+        names, heaps = process.names, process.heaps
+        has_names = names.add(event, of_names=True)
+        has_heap = heaps.add(event)
         if has_names or has_heap:
-            shown = self._heaps if has_heap else self._names
+            shown = heaps if has_heap else names
             latest, before = shown.records[-1], shown.records[-2] if len(shown.records) > 1 else None
-            measured = self._names.records[-1] if has_names else latest
-            self.heap_gauges.update((level.name, level) for level in fill_gauges(measured))
+            if process is self._own:
+                measured = names.records[-1] if has_names else latest
+                self.heap_gauges.update((level.name, level) for level in fill_gauges(measured))
             self._act(notices.examined(t, unit, event, latest, before))
         if has_heap or (has_names and event.asked.whole_objects is not None):
             self._failure = None
         else:
             self._report_failure(t, event)
-        record = self._names.records[-1] if has_names else self._heaps.records[-1] if has_heap else None
-        headroom = self._headroom_at(record)
+        record = names.records[-1] if has_names else heaps.records[-1] if has_heap else None
+        is_own = process is self._own
         context = DiagnosisContext(
             unit=unit if event.asked.generation is not None else "hour",
-            headroom_bytes=headroom,
+            headroom_bytes=self._headroom_at(record) if is_own else None,
             threshold_bytes=0.0 if self._is_warned() else self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
-            gauges=self._gauges,
-            neighbours=self.neighbour_growth(),
+            gauges=self._gauges if is_own else {},
+            neighbours=self.neighbour_growth() if is_own else None,
         )
-        causes = find_causes(self._heaps, self._names, context)
+        causes = find_causes(heaps, names, context)
+        process.explained, history = causes.explained, causes.history
         self.schedule.needs_within = (
             self._ledger.index is not None
             and not causes.explained
-            and bool(self._heaps.records)
-            and not self._heaps.has_seen_within
+            and bool(heaps.records)
+            and not heaps.has_seen_within
+            and not self._choice.workers_explain
         )
-        findings, counted, self._explained, history = causes.findings, causes.drivers, causes.explained, causes.history
+        self._causes[not is_own] = (
+            [replace(one, process=self._name(process)) for one in causes.findings],
+            causes.drivers,
+        )
+        findings = sorted(
+            (one for found, _ in self._causes.values() for one in found), key=lambda one: -one.growth.per_unit
+        )
         containers, types = history.growing_attributes(), history.types_growing_in_count()
-        if history is not self._names:  # names lead deeper than to the object that holds all
+        if history is not names:  # names lead deeper than to the object that holds all
             known = {one.name for one in containers}
-            containers += [one for one in self._names.growing_attributes() if one.name not in known]
+            containers += [one for one in names.growing_attributes() if one.name not in known]
         for one in findings:
             self._report_once(t, one, context.unit)
         self.diagnosis = Diagnosis(
@@ -197,16 +239,25 @@ class Diagnostician:
             cpu_seconds=round(self.schedule.cpu_seconds, 3),
             examinations=1 + (self.diagnosis.examinations if self.diagnosis is not None else 0),
             findings=tuple(findings),
-            drivers=tuple(counted),
+            drivers=tuple(self._causes.get(True, ((), ()))[1]),
             containers=tuple(containers),
-            tracked=tuple(history.tracked()),
+            tracked=tuple(self._own.heaps.tracked()),
             types=tuple(types),
             kinds=tuple(history.growing_kinds()),
             moments=history.rows(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:MAX_LINES],
-            latest=event.found if has_heap or self.diagnosis is None else self._latest_heap(event.found),
+            latest=event.found
+            if is_own and (has_heap or self.diagnosis is None)
+            else self._latest_heap(event.found, is_own),
         )
+
+    def _name(self, process: ExaminedProcess) -> str:
+        """Return a worker as findings name it; empty for the trainer's own process."""
+        if (worker := process.worker) is None:
+            return ""
+        more = f", and {self._choice.alike - 1} more that grow alike" if self._choice.alike > 1 else ""
+        return f"worker {worker.name} (pid {worker.pid}){more}"
 
     def _headroom_at(self, record: ExaminationRecord | None) -> int | None:
         """Return the headroom at the moment at which a heap was read; None where it is not known."""
@@ -215,9 +266,11 @@ class Diagnostician:
             return None if reading is None else reading.headroom_bytes
         return reading.headroom_bytes + reading.used_bytes - record.used_bytes
 
-    def _latest_heap(self, found: Examination) -> Examination:
-        """Return the latest examination of a whole heap, with the names of this one; or this one without any."""
+    def _latest_heap(self, found: Examination, is_own: bool) -> Examination:
+        """Return the latest examination of the trainer's whole heap, with the names of this one; or this one."""
         known = self.diagnosis.latest if self.diagnosis is not None else found
+        if not is_own:
+            return known
         return replace(known, names=found.names) if known.census is not None else found
 
     def _report_failure(self, t: float, event: Diagnosed) -> None:

@@ -418,6 +418,7 @@ def finding(t: float, one: Finding, unit: str) -> Notice:
         "count_before": one.count_before,
         "count_after": one.count_after,
         "holder": one.holder,
+        "process": one.process,
         "remedy": one.remedy,
         "confidence": one.confidence,
         "proof": list(one.evidence),

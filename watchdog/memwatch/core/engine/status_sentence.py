@@ -223,10 +223,10 @@ def since_text(since: float, unit: str) -> str:
 def finding_content(one: Finding) -> str:
     """`Environment 20 -> 40, held by Trainer.kept[i]`; empty where neither is known."""
     held = f"held by {without_main_module(one.holder)}" if one.holder else ""
-    if not one.type:
-        return held
+    inside = f"in {one.process}" if one.process else ""
     change = "" if one.count_after is None else f" {one.count_before:,} -> {one.count_after:,}"
-    return ", ".join(filter(None, (f"{without_main_module(one.type)}{change}", held)))
+    kept = f"{without_main_module(one.type)}{change}" if one.type else ""
+    return ", ".join(filter(None, (kept, held, inside)))
 
 
 def driver_text(one: GrowthDriver) -> str:

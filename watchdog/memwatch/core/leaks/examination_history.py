@@ -83,8 +83,13 @@ class FreedObjects:
 class ExaminationHistory:
     """The examinations of one process."""
 
-    def __init__(self, began_t: float, wanted: Iterable[str] = (), *, of_names: bool = False) -> None:
-        """`wanted`: the paths of attributes that the user tracks; `of_names`: each record is of what names lead to."""
+    def __init__(
+        self, began_t: float, wanted: Iterable[str] = (), *, of_names: bool = False, of_worker: bool = False
+    ) -> None:
+        """`wanted`: the paths of attributes that the user tracks; `of_names`: each record is of what names lead to;
+        `of_worker`: the process is a worker, and its own memory counts, not that of the job.
+        """
+        self._of_worker = of_worker
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self._compares_all = of_names  # what names hold is not what comes and goes within a generation
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
@@ -140,13 +145,17 @@ class ExaminationHistory:
         path_counts: Counter[tuple[str, str]] = Counter()
         for holder in census.holders:
             path_counts[holder.type, holder.path] += holder.count
+        kinds = {kind.kind: kind.resident_bytes for kind in event.found.kinds or ()}
+        own = sum(kinds.values()) or None
+        if self._of_worker:
+            used = [] if own is None else [own]
         return ExaminationRecord(
             t=read_t,
             reason=asked.reason,
             generation=asked.generation,
             phase=asked.phase,
             position=self._position(asked, read_t),
-            used_bytes=self._used_at(asked, read_t),
+            used_bytes=own if self._of_worker else self._used_at(asked, read_t),
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
             counts={found.type: found.count for found in census.types},
@@ -158,12 +167,12 @@ class ExaminationHistory:
             tracked={found.path: found.full or found.path for found in census.tracked},
             path_counts=path_counts,
             filled={path: (there, sizes[path]) for path, there in filled.items()},
-            kinds={kind.kind: kind.resident_bytes for kind in event.found.kinds or ()},
+            kinds=kinds,
             with_graph=census.tensors_with_graph,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(storage.bytes for storage in census.storages if storage.device.startswith("cuda")),
-            asked_bytes=asked.used_bytes,
-            cow_bytes=asked.cow_bytes,
+            asked_bytes=own if self._of_worker else asked.used_bytes,
+            cow_bytes=0 if self._of_worker else asked.cow_bytes,
         )
 
     def _position(self, asked: Diagnose, read_t: float) -> float:

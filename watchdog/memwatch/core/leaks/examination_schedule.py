@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Diagnosis
+from memwatch.core.examination import Diagnosis, ProcessSize
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
@@ -76,6 +76,15 @@ class MemoryReading:
         return MemoryReading(usage.used_bytes, headroom, copied, sum(cards) if cards else None)
 
 
+@dataclass(frozen=True, slots=True)
+class ExaminationNeed:
+    """What is to be examined, and how urgent that is."""
+
+    whole: bool = False  # the whole heap: names do not explain the growth
+    seconds_left: float = math.inf  # until memory is expected to reach its limit
+    worker: ProcessSize | None = None  # instead of the trainer's own process
+
+
 class CpuWindow:
     """The CPU time that examinations took within the last minute, and what those under way may take."""
 
@@ -119,7 +128,7 @@ class ExaminationSchedule:
         self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
         self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
-        self._objects: int | None = None  # tracked, at the latest look
+        self._objects: dict[int, int] = {}  # tracked, at the latest look, by the worker's PID; 0: the trainer's own
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
         self._retry_t, self._failures = math.inf, 0
         self.needs_within = False  # growth that names do not explain was never seen within a generation
@@ -168,7 +177,8 @@ class ExaminationSchedule:
         if asked.record_seconds:
             return
         self._asked, self._took_seconds = None, t - asked.t
-        self._objects = found.tracked_objects or self._objects
+        if found.tracked_objects:
+            self._objects[_pid(asked.worker)] = found.tracked_objects
         if found.names is None and found.census is None:
             first, longest = RETRY_SECONDS
             self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
@@ -177,7 +187,8 @@ class ExaminationSchedule:
         if found.census is None:
             self._names_cpu = found.cpu_seconds
         elif found.census.complete:
-            self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / self._object_count(asked.used_bytes)
+            count = self._object_count(asked.used_bytes, asked.worker)
+            self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / count
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
@@ -200,12 +211,9 @@ class ExaminationSchedule:
         return -math.inf if self._wanted or self.is_examining else min(self._next_t, self._middle_t, self._retry_t)
 
     def start_examination_if_due(
-        self, t: float, reading: MemoryReading, known: Diagnosis | None, needs_whole: bool, left_seconds: float
+        self, t: float, reading: MemoryReading, known: Diagnosis | None, need: ExaminationNeed
     ) -> Diagnose | None:
-        """Return the examination to begin after this sample; one that does not fit the budget is dropped.
-
-        `needs_whole`: names do not explain the growth; `left_seconds`: until memory is expected to reach its limit.
-        """
+        """Return the examination to begin after this sample; one that does not fit the budget is dropped."""
         if t >= self._next_t:
             self._next_t = t + max(FIRST_INTERVAL_SECONDS, (EXAMINATION_INTERVAL_FACTOR - 1.0) * (t - self._began_t))
             if self._ledger.index is None:
@@ -226,7 +234,7 @@ class ExaminationSchedule:
         if reason in SKIPPABLE and self._took_seconds > self._seconds_left(t):
             self._wanted = ""
             return None
-        plan = self._plan(t, reason, reading, needs_whole, left_seconds)
+        plan = self._plan(t, reason, reading, need)
         if plan is None:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
@@ -250,36 +258,38 @@ class ExaminationSchedule:
             cpu_seconds=round(cpu_seconds, 3),
             cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
             kill_seconds=round(kill_seconds, 1),
+            worker=need.worker,
         )
         self._window.reserve(self._asked)
         return self._asked
 
     def _plan(
-        self, t: float, reason: str, reading: MemoryReading, needs_whole: bool, left_seconds: float
+        self, t: float, reason: str, reading: MemoryReading, need: ExaminationNeed
     ) -> tuple[int | None, float, float] | None:
         """Return up to how many objects to read the whole heap, the CPU seconds at once, and when to end it."""
         window, spent = self._window, self._window.spent(t)
         left = window.seconds - spent
         if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
             return None
-        whole_cpu = self._whole_cpu_seconds(reading.used_bytes)
-        is_cheap = self._objects is not None and whole_cpu <= CHEAP_SHARE * window.seconds
-        if is_cheap or needs_whole or reason == "request":
+        whole_cpu = self._whole_cpu_seconds(reading.used_bytes, need.worker)
+        is_known = _pid(need.worker) in self._objects
+        is_cheap = is_known and whole_cpu <= CHEAP_SHARE * window.seconds
+        if is_cheap or need.whole or reason == "request":
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
                 fits = whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason)
                 return (None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
-            if needs_whole or reason == "request":
+            if need.whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
-                if seconds <= left_seconds:
+                if seconds <= need.seconds_left:
                     return None, left, KILL_SECONDS + KILL_FACTOR * seconds
-                share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(left_seconds)
+                share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
                 self.refusal = (
                     f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
                     f"{format_duration(seconds)}, the limit is {limit} away"
                 )
         if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
             return None
-        if self._objects is None:  # The first look counts them.
+        if not is_known:  # The first look counts them.
             cheap = CHEAP_SHARE * window.seconds
             most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL))
             return most, min(left, MAX_OVERRUN * max(cheap, self._names_cpu)), KILL_SECONDS
@@ -305,12 +315,13 @@ class ExaminationSchedule:
             return False
         return reason != "generation" or step is None or t - self._boundary_t < LATE_SHARE * step
 
-    def _object_count(self, used_bytes: int | None) -> float:
-        return max(1.0, self._objects if self._objects is not None else (used_bytes or 0) / BYTES_PER_OBJECT)
+    def _object_count(self, used_bytes: int | None, worker: ProcessSize | None) -> float:
+        used_bytes = worker.anon_bytes if worker is not None else used_bytes
+        return max(1.0, self._objects.get(_pid(worker), (used_bytes or 0) / BYTES_PER_OBJECT))
 
-    def _whole_cpu_seconds(self, used_bytes: int) -> float:
+    def _whole_cpu_seconds(self, used_bytes: int, worker: ProcessSize | None) -> float:
         """Return the CPU seconds that reading the whole heap is expected to take."""
-        return self._names_cpu + self._cpu_per_object * self._object_count(used_bytes)
+        return self._names_cpu + self._cpu_per_object * self._object_count(used_bytes, worker)
 
     def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """Return the recording to begin now, as memory rises, to see which code raises it."""
@@ -339,3 +350,7 @@ class ExaminationSchedule:
         """Estimate the seconds that are left of the generation under way."""
         step, passed = self._ledger.generation_seconds(t), t - self._boundary_t
         return FIRST_REMAINING_SHARE * passed if step is None else step - passed
+
+
+def _pid(worker: ProcessSize | None) -> int:
+    return worker.pid if worker is not None else 0

@@ -116,7 +116,7 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, explained = [_graph_finding(names, context, memory, graphs)], True
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
-        findings, drivers = _heap_causes(heaps, context)
+        findings, drivers = _heap_causes(heaps, names, context)
         specific = [one for one in findings if one.cause != UNBOUNDED.name]
         if found and len(specific) < len(findings):  # names lead deeper than to the object that holds all
             findings = sorted((*specific, *found), key=lambda finding: -finding.growth.per_unit)
@@ -147,7 +147,9 @@ def _known_growth(history: ExaminationHistory, attributes: Sequence[AttributeGro
     return in_attributes + sum(array.per_unit for array in history.filling_arrays())
 
 
-def _heap_causes(history: ExaminationHistory, context: DiagnosisContext) -> tuple[list[Finding], list[GrowthDriver]]:
+def _heap_causes(
+    history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext
+) -> tuple[list[Finding], list[GrowthDriver]]:
     """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
     context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
     memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
@@ -162,6 +164,8 @@ def _heap_causes(history: ExaminationHistory, context: DiagnosisContext) -> tupl
     risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
     if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= max(context.threshold_bytes, least):
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+        if findings[-1:] and findings[-1].cause == NATIVE.name:
+            findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
@@ -491,8 +495,7 @@ def _unattributed_findings(
         and (not first.kinds or latest.resident_bytes - first.resident_bytes >= EXPLAINS * grown)  # it is this process
         and (history.has_seen_within or len(history.comparable) >= SEVERAL)
     ):
-        kept = _kept_finding(history, context, memory, growing)
-        yield _native_finding(history, context, memory) if kept is None else kept
+        yield _native_finding(history, context, memory)
 
 
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
@@ -561,13 +564,14 @@ def _object_finding(
 
 
 def _kept_finding(
-    history: ExaminationHistory, context: DiagnosisContext, memory: Growth, growing: Sequence[Growth]
+    history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Finding | None:
     """Name a library's objects that an attribute keeps, ever more of them, while memory grows outside Python's heap."""
-    latest, rising = history.comparable[-1], {growth.name: growth for growth in growing}
+    rising = {growth.name: growth for growth in history.types_growing_in_count()}
     kept = [
         (len(path), path, type_)
-        for type_, path in latest.path_counts
+        for record in (*history.comparable[-1:], *names.comparable[-1:])
+        for type_, path in record.path_counts
         if type_ in rising and "." in type_ and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
     ]
     if not kept:

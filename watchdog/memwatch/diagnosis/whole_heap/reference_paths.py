@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,8 @@ _MAX_STEPS = 12  # References in a path (chosen).
 _FEW, _FEW_SHARE = 16, 0.01  # A type of at most so many holders, or this share of the objects, ends a path (chosen).
 _MAX_PATHS = 8  # Paths that are continued from one holder (chosen).
 _MAX_HOLDERS = 10  # Paths that are reported for a type (chosen).
-_MAX_IN_CYCLES = 1 << 18  # Objects that are looked at for whether they are garbage: a bound on time.
+# Objects of a type, and of those with what refers to them, that are looked at for whether they are garbage (chosen).
+_GARBAGE_SAMPLED, _MAX_IN_CYCLES = 16, 1 << 13
 _MAX_SEARCHED = 1 << 18  # Objects that are searched for circles; beyond, a circle is assumed.
 # Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
@@ -131,17 +132,17 @@ class _ReferrerSearch:
 
     def _name_garbage(self) -> None:
         """Say of paths that begin at no name that it is garbage in which they begin, where it is."""
+        builtins = {kind.name for kind in self._heap.types if "." not in kind.name}
         for of, found in enumerate(self._found):
-            unnamed = {path: count for path, count in found.items() if path.startswith(UNNAMED_HOLDER_PREFIX)}
-            sought = np.array([number for number, which in self._sought if which == of], np.int32)
-            if sum(unnamed.values()) < EXPLAINS * len(sought) or not len(sought):
+            named = sum(count for path, count in found.items() if _begins_at_name(path, builtins))
+            sought = np.array(sorted(number for number, which in self._sought if which == of), np.int32)
+            if named >= EXPLAINS * len(sought) or not len(sought):
                 continue
-            garbage = int(np.count_nonzero(self._finder.are_garbage(sought)))
-            if garbage >= EXPLAINS * len(sought):
-                for path in unnamed:
-                    del found[path]
-                path = max(unnamed, key=lambda path: (unnamed[path], path)).removeprefix(UNNAMED_HOLDER_PREFIX)
-                found[f"{CYCLES_HOLDER_PREFIX}{path}"] = garbage
+            share = np.mean(self._finder.are_garbage(sought[:: -(-len(sought) // _GARBAGE_SAMPLED)]))
+            if share >= EXPLAINS:
+                kind = self._heap.types[self._heap.kinds[sought[0]]].name
+                found.clear()
+                found[f"{CYCLES_HOLDER_PREFIX}{kind}"] = round(share * len(sought))
 
     def _path(self, of: int, text: str) -> int:
         """Return the number of a path to one of the sets."""
@@ -265,6 +266,11 @@ class _ReferrerSearch:
             of, text = self._texts[path]
             kind = self._heap.types[self._heap.kinds[number]].name if self._passed[number] else "an object"
             self._found[of][(self._finder.variables.get(number) or f"{UNNAMED_HOLDER_PREFIX}{kind}") + text] += count
+
+
+def _begins_at_name(path: str, builtins: Collection[str]) -> bool:
+    """Whether a path begins at an attribute or a variable, not at an object of a builtin type or in C code."""
+    return not path.startswith(UNNAMED_HOLDER_PREFIX) and path.partition("[")[0].partition(".")[0] not in builtins
 
 
 def _summed(objects: Numbers, paths: Places, counts: Places) -> _Paths:

@@ -281,6 +281,7 @@ class TreeReader:
                     self._note_failure(error)
                 continue
             parent = self._others.get(parent_pid, self._root)
+            process.parent = parent
             process.is_descendant = parent.is_descendant and not are_members
             self._others[pid] = process
             self._known.add(pid)

@@ -52,6 +52,7 @@ _MAX_WAIT_SECONDS = 60.0  # between two samples of forks while nothing is copied
 _ROUND_FACTOR = 2.0  # by which each round is longer than the one before while little is copied
 _SPACE_SECONDS, _SPACE_BYTES = 10.0, 1 << 24  # age and change of size up to which an elder's mappings are reused
 _SLICE_SECONDS = 0.02  # for samples within one call
+_VFORK_SECONDS = 0.25  # A fork is sampled from this age on: most programs that start another one have done so (chosen).
 _CREDIT_SECONDS = 15.0  # of unused CPU share are kept; new processes may use as much in advance
 
 # CPU seconds of a sample, of a read, of a scan and of a line of maps, measured on an idle machine. The sampler's own
@@ -88,6 +89,23 @@ class SampledProcess(ProcessMemory):
     address_space: AddressSpace | None = None
     address_space_bytes: int = 0  # its size when the mappings were read
     address_space_t: float = 0.0
+    parent: SampledProcess | None = None
+    fork_seen_t: float | None = None  # when it was to be sampled first
+
+    def may_share_memory(self, now: float) -> bool:
+        """Whether it may have no memory of its own, only its parent's, as between vfork and exec.
+
+        The kernel shows all its pages as its own then, and its figures are those of its parent.
+        """
+        parent = self.parent
+        if parent is None or self.layout != parent.layout or self.page_sample is not None:
+            return False
+        if self.fork_seen_t is None:
+            self.fork_seen_t = now
+        if not self.predates_watch and now - self.fork_seen_t < _VFORK_SECONDS:
+            return True
+        figures = self.size_bytes, self.anon_bytes, self.shared_bytes
+        return figures == (parent.size_bytes, parent.anon_bytes, parent.shared_bytes)
 
     @property
     def has_memory(self) -> bool:
@@ -153,8 +171,13 @@ class SharedPageSampler:
         self._t = now
 
     def _next_process(self, now: float) -> SampledProcess | None:
-        while self._new and self._credit > -self._max_debt:
+        for _ in range(len(self._new)):
+            if self._credit <= -self._max_debt:
+                break
             member = self._new.popleft()
+            if member.may_share_memory(now) and member.has_memory:
+                self._new.append(member)
+                continue
             member.is_queued = False
             if member.has_memory:
                 if member.page_sample is None and member not in self._queue:
