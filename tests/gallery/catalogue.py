@@ -21,6 +21,7 @@ class Program:
     leak: tuple[str, ...] | None = ("--leak",)  # words that make it fail; None: its own growth, with a lower limit
     checkout: str = ""  # folder of a public repository, fetched by hand, that the script gets
     cause: str = ""  # a pattern of what grows in the failing variant, as the finding's holder, type or cause
+    fills: str = ""  # a pattern of its own buffer, which fills and fits; empty: `cause` is that
     saves: bool = True  # it writes checkpoints of its own
     gauge: str = ""
     python: str = "gallery"  # the environment
@@ -53,7 +54,15 @@ CATALOGUE = (
         leak=None,
         cause=r"ReplayBuffer|buffer",
     ),
-    Program("stable-baselines3 SAC", "stable_baselines.py", "timestep", None, words=("sac",), cause=r"Watch\.seen"),
+    Program(
+        "stable-baselines3 SAC",
+        "stable_baselines.py",
+        "timestep",
+        None,
+        words=("sac",),
+        cause=r"Watch\.seen",
+        fills=r"ReplayBuffer",
+    ),
     Program("Keras", "keras_fit.py", "epoch", 40, cause=r"PREDICTIONS"),
     Program("XGBoost", "boosting.py", "iteration", None, words=("xgboost",), cause=r"KEPT"),
     Program("LightGBM", "boosting.py", "iteration", None, words=("lightgbm",), cause=r"KEPT"),

@@ -159,23 +159,25 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     facts = {"program": program.name, **asdict(setting), "limit_bytes": limit, "memwatch_exit": code}
     facts |= {"seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
-    passes_s = None if setting.busy or not setting.failing else alone.seconds_to(limit)
-    return facts | ({} if passes_s is None else forecast_errors(events, begun_t, begun_t + passes_s))
+    return facts | (forecast_errors(events, begun_t, alone, limit) if setting.failing else {})
 
 
-def forecast_errors(events: list[dict[str, Any]], begun_t: float, passes_t: float) -> dict[str, Any]:
-    """Compare what was forecast from a third of the life on with when the unwatched run passed the limit, in units.
+def forecast_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, limit: int) -> dict[str, Any]:
+    """Compare what was forecast from a third of the life on with the unit in which the limit would have been passed.
 
-    The log's own markers say which unit that was, on the line through the later half of them if they ended before.
+    That is the unit of the interrupt, and as many more as the unwatched run took from as much memory to the limit.
     """
+    ends = [one for one in events if one["event"] == "interrupt" and one["gen"] is not None and one["used"]]
     marked = [(one["t"], float(one["gen"])) for one in events if one["event"] == "marker"]
-    marked = marked[len(marked) // 2 :]
-    if len(marked) < 3 or marked[-1][0] <= marked[0][0]:
+    passes_s = alone.seconds_to(limit)
+    if not ends or passes_s is None or len(marked) < 4:
         return {}
-    (t, first), (latest_t, latest) = marked[0], marked[-1]
-    true = first + (latest - first) * (passes_t - t) / (latest_t - t)
-    third_t = begun_t + (passes_t - begun_t) / 3.0
-    told = [one["oom_gen"] for one in events if one["event"] in ("forecast", "warn") and third_t <= one["t"] < passes_t]
+    at, there_s = ends[0], alone.seconds_to(min(limit, ends[0]["used"])) or 0.0
+    (t, first), (latest_t, latest) = marked[len(marked) // 2], marked[-1]
+    pace = (latest - first) / max(1e-3, latest_t - t)
+    true = at["gen"] + pace * max(0.0, passes_s - there_s)
+    third_t = begun_t + (at["t"] - begun_t) / 3.0
+    told = [one["oom_gen"] for one in events if one["event"] in ("forecast", "warn") and third_t <= one["t"] < at["t"]]
     errors = [gen - true for gen in told if gen is not None]
     return {"true_oom_gen": true, "forecasts": len(told), "forecast_errors": errors}
 

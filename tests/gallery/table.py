@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gallery.catalogue import CATALOGUE, Program
+from memwatch.core.examination import ALLOCATED_BUFFER_FILLS
 
 COLUMNS = (
     "program",
@@ -38,6 +40,7 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
     interrupted = ", ".join(f"{share:.0%} of the limit" for share in used)
     in_time = bool(used) and used[0] >= LATEST_SHARE if failing else not run["interrupts"]
     ended = run["end"] in ("interrupted_saved", "interrupted_unsaved") if failing else run["end"] == "completed"
+    named = bool(run["right_cause"]) if failing else not _blamed(run, program)
     cpu = run["memwatch_cpu_seconds"]
     return [
         program.name,
@@ -48,11 +51,17 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
         str(run["warnings"]) if failing else marked(str(run["warnings"]), not run["warnings"]),
         marked(interrupted or "never", in_time),
         "yes" if run["saved_after_signal"] else "no",
-        marked("; ".join(run["findings"]) or "none", bool(run["right_cause"]) if failing else not run["findings"]),
+        marked("; ".join(run["findings"]) or "none", named),
         marked(str(run["end"]), ended),
         "" if cpu is None else f"{cpu / run['seconds']:.1%}",
         "" if failing or run["busy"] else f"{run['seconds'] / run['unwatched_seconds']:.2f}",
     ]
+
+
+def _blamed(run: Mapping[str, Any], program: Program) -> list[str]:
+    """What a healthy run was blamed for: not its own buffer, of which it is said that it fills and will fit."""
+    own = re.compile(rf"{ALLOCATED_BUFFER_FILLS}: .*(?:{program.fills or program.cause})")
+    return [one for one in run["findings"] if not own.match(one)]
 
 
 def forecast(run: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ class Watch(BaseCallback):
         self.seen = []
 
     def _on_step(self):
-        self.seen.append(self.locals["new_obs"].copy())
+        self.seen.append(self.locals["new_obs"].astype(float))
         return True
 
 

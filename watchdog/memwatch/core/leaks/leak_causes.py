@@ -423,6 +423,8 @@ def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) ->
     risen = sum(after - first for first, after, _ in fills.values())
     size, there = sum(full for _, _, full in fills.values()), sum(after for _, after, _ in fills.values())
     rest, units = size - there, latest.position - before.position
+    if rest < context.threshold_bytes:
+        return
     per_unit = risen / (units if units > 0 else history.stride)
     headroom = context.headroom_bytes
     most = max(fills, key=lambda path: fills[path][2])
