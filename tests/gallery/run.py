@@ -87,11 +87,12 @@ def environ(folder: Path) -> dict[str, str]:
 
 
 def resident(process: psutil.Process) -> int:
-    """RSS of it and its children, bytes; 0 when it has ended."""
+    """RSS of it and its children, bytes; 0 when it has ended. A child that begins may have no memory of its own yet."""
     total = 0
     try:
         for one in (process, *process.children(recursive=True)):
-            total += one.memory_info().rss
+            if one is process or time.time() - one.create_time() > SAMPLE_SECONDS:
+                total += one.memory_info().rss
     except psutil.NoSuchProcess:
         pass
     return total
