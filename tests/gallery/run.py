@@ -53,24 +53,25 @@ class Unwatched:
 
     seconds: float
     memory: list[int]  # RSS of all its processes, bytes, one a SAMPLE_SECONDS
+    anonymous: list[int]  # as above, without pages of files: a memory cgroup may have been charged for none of these
 
-    @property
-    def peak(self) -> int:
-        return max(self.memory)
-
-    def limit(self, failing: bool) -> int:
-        """Bytes; where memory has stopped to grow by FAILING_LIFE, the half of its growth."""
+    def limit(self, failing: bool, of: str) -> int:
+        """Bytes; where memory has stopped to grow by FAILING_LIFE, the half of its growth. `of`: as Setting.limit."""
+        memory = self.counted(of)
         if not failing:
-            return int(self.peak * HEALTHY_MARGIN)
-        count = len(self.memory)
-        started = max(self.memory[: max(1, int(count * STARTED_LIFE))])
-        then = max(self.memory[: int(count * FAILING_LIFE)])
-        return min(then, started + int(0.65 * (self.peak - started)))
+            return int(max(memory) * HEALTHY_MARGIN)
+        started = max(memory[: max(1, int(len(memory) * STARTED_LIFE))])
+        then = max(memory[: int(len(memory) * FAILING_LIFE)])
+        return min(then, started + int(0.65 * (max(memory) - started)))
 
-    def seconds_to(self, limit: int) -> float | None:
+    def counted(self, of: str) -> list[int]:
+        return self.anonymous if of == "cgroup" else self.memory
+
+    def seconds_to(self, limit: int, of: str) -> float | None:
         """When its memory first passed the limit; None: it never did."""
-        passed = next((i for i, used in enumerate(self.memory) if used > limit), None)
-        return None if passed is None else passed * self.seconds / len(self.memory)
+        memory = self.counted(of)
+        passed = next((i for i, used in enumerate(memory) if used > limit), None)
+        return None if passed is None else passed * self.seconds / len(memory)
 
 
 def command(program: Program, failing: bool, checkouts: Path, environments: Path) -> list[str]:
@@ -86,23 +87,27 @@ def environ(folder: Path) -> dict[str, str]:
     return {**os.environ, **quiet, "MPLBACKEND": "Agg", "YOLO_OFFLINE": "true"}
 
 
-def resident(process: psutil.Process) -> int:
-    """RSS of it and its children, bytes; 0 when it has ended. A child that begins may have no memory of its own yet."""
-    total = 0
+def resident(process: psutil.Process) -> tuple[int, int]:
+    """RSS of it and its children, and that without files, bytes; 0 when it has ended.
+
+    A child that begins may have no memory of its own yet.
+    """
+    total = anonymous = 0
     try:
         for one in (process, *process.children(recursive=True)):
             if one is process or time.time() - one.create_time() > SAMPLE_SECONDS:
-                total += one.memory_info().rss
+                used = one.memory_info()
+                total, anonymous = total + used.rss, anonymous + used.rss - used.shared
     except psutil.NoSuchProcess:
         pass
-    return total
+    return total, anonymous
 
 
 def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
     """Run it to its end; RuntimeError when it fails by itself."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    memory: list[int] = []
+    memory: list[tuple[int, int]] = []
     begun = time.monotonic()
     with (folder / "main.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=environ(folder))
@@ -112,12 +117,12 @@ def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
             time.sleep(SAMPLE_SECONDS)
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}: see {folder}/main.log")
-    return Unwatched(time.monotonic() - begun, memory)
+    return Unwatched(time.monotonic() - begun, [used for used, _ in memory], [own for _, own in memory])
 
 
 def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unwatched, folder: Path) -> dict[str, Any]:
     """Run it under memwatch, and return the facts of the run."""
-    limit = alone.limit(setting.failing)
+    limit = alone.limit(setting.failing, setting.limit)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     confinement = confine(limit) if setting.limit == "cgroup" else Confinement("none")
@@ -160,20 +165,22 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     facts = {"program": program.name, **asdict(setting), "limit_bytes": limit, "memwatch_exit": code}
     facts |= {"seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
-    return facts | (forecast_errors(events, begun_t, alone, limit) if setting.failing else {})
+    return facts | (forecast_errors(events, begun_t, alone, setting.limit, limit) if setting.failing else {})
 
 
-def forecast_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, limit: int) -> dict[str, Any]:
+def forecast_errors(
+    events: list[dict[str, Any]], begun_t: float, alone: Unwatched, of: str, limit: int
+) -> dict[str, Any]:
     """Compare what was forecast from a third of the life on with the unit in which the limit would have been passed.
 
     That is the unit of the interrupt, and as many more as the unwatched run took from as much memory to the limit.
     """
     ends = [one for one in events if one["event"] == "interrupt" and one["gen"] is not None and one["used"]]
     marked = [(one["t"], float(one["gen"])) for one in events if one["event"] == "marker"]
-    passes_s = alone.seconds_to(limit)
+    passes_s = alone.seconds_to(limit, of)
     if not ends or passes_s is None or len(marked) < 4:
         return {}
-    at, there_s = ends[0], alone.seconds_to(min(limit, ends[0]["used"])) or 0.0
+    at, there_s = ends[0], alone.seconds_to(min(limit, ends[0]["used"]), of) or 0.0
     (t, first), (latest_t, latest) = marked[len(marked) // 2], marked[-1]
     pace = (latest - first) / max(1e-3, latest_t - t)
     true = at["gen"] + pace * max(0.0, passes_s - there_s)
@@ -270,7 +277,7 @@ def main() -> None:
                 results / "runs" / f"{program.name} {variant} {attach} {limit} {'busy' if setting.busy else 'calm'}"
             )
             facts = watched(program, words, setting, alone, folder)
-            facts |= {"peak_bytes": alone.peak, "unwatched_seconds": alone.seconds}
+            facts |= {"peak_bytes": max(alone.memory), "unwatched_seconds": alone.seconds}
             with (results / "runs.jsonl").open("a") as file:
                 file.write(json.dumps(facts) + "\n")
             print(json.dumps(facts), flush=True)

@@ -743,6 +743,16 @@ def test_a_folder_that_only_the_log_names_is_looked_at(tmp_path_factory):
     assert trainer.steps(12) == ["writing", "saved"]
 
 
+def test_a_path_with_a_space_leads_to_no_folder_of_other_runs(tmp_path):
+    own = tmp_path / "run 1"
+    own.mkdir()
+    trainer = Watched(own)
+    trainer.watch.add_logged(f"log: saved to {own}/ckpt-1.pt")
+    (tmp_path / "run 2").mkdir()
+    (tmp_path / "run 2" / "ckpt-2.pt").write_bytes(zip_bytes())
+    assert trainer.steps(12) == []
+
+
 def test_the_log_and_the_history_are_no_checkpoints(tmp_path):
     watch = CheckpointWatch(os.getpid(), (), str(tmp_path), excluded=[str(tmp_path / "model.log")])
     watch.poll(0.0)

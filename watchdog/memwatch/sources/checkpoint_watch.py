@@ -195,7 +195,10 @@ class CheckpointWatch:
         for word in line.replace("'", " ").replace('"', " ").split():
             path = word.rstrip(".,:;)")
             if path.startswith("/") and files.may_be_checkpoint(path):
-                self._learn(path if os.path.isdir(path) else os.path.dirname(path))  # noqa: PTH112, PTH120
+                folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+                is_above = self._cwd and self._cwd.startswith(f"{folder}/")  # perhaps a path with a space in it
+                if not is_above or os.path.isfile(path):  # noqa: PTH113
+                    self._learn(folder)
 
     def discard_before_signal(self, now: float, sent_ns: int) -> None:
         """Call just after a signal: a checkpoint that was complete when it was sent is not its effect.
