@@ -41,10 +41,10 @@ from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.password_hashes import Passwords
 from memwatch.outputs.http.routes import RequestError, parse_request
 from memwatch.outputs.status_json import snapshot_to_dict
-from memwatch.outputs.text import examination_text as inspected
 from memwatch.outputs.text import profile_formats
-from memwatch.outputs.text.examination_text import render_census
+from memwatch.outputs.text import snapshot_text as inspected
 from memwatch.outputs.text.exit_summary import render_summary
+from memwatch.outputs.text.snapshot_text import render_census
 from memwatch.outputs.trackers import tracker_proxy
 from memwatch.sources import checkpoint_files, kernel_files, procfs
 from memwatch.sources.gpu import trainer_gpus

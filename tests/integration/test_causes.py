@@ -49,6 +49,10 @@ def watched(kind: str, tmp_path: Path) -> Iterator[Memwatch]:
         ("workers_copy_pages", "workers_copy_pages", 24e6),
         ("shared_memory", "shared_memory", 10e6),
         ("local_variable", "held_by_local_or_native", 20e6),
+        ("worker_heap", "unbounded_container", 10e6),
+        ("kept_exceptions", "exceptions_kept", 20e6),
+        ("garbage_in_cycles", "garbage_in_cycles", 20e6),
+        ("waiting_generator", "held_by_local_or_native", 20e6),
     ],
 )
 def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: float, tmp_path: Path) -> None:
@@ -62,6 +66,15 @@ def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: fl
         held = "local variable of local_variable: records[i]"
         assert (found["type"], found["holder"]) == ("__main__.Record", held)
         assert found["remedy"] == "bound or clear records, in local_variable"
+    assert HOLDERS.get(kind, found["holder"]) == found["holder"]
+    assert ("worker" in found["process"]) == (kind == "worker_heap")
+
+
+HOLDERS = {
+    "worker_heap": "__main__.Environment.trail[i]",
+    "kept_exceptions": "local variable of kept_exceptions: kept[i].tb_frame",
+    "waiting_generator": "local variable of waiting_generator.<locals>.batches: seen[i]",
+}
 
 
 def test_arrays_that_come_and_go_are_no_leak(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Arguments: the cause, and the seconds of each of a generation's two phases.
 """
 
 import ctypes
+import gc
 import multiprocessing
 import sys
 import time
@@ -81,6 +82,72 @@ def workers_copy_pages():
         for pipe in pipes:
             pipe.send(3_000 * number)
             pipe.recv()
+
+
+class Environment:
+    def __init__(self):
+        self.trail = []
+
+    def step(self):
+        self.trail.append(bytearray(5 * MB))
+
+
+def serve(pipe):
+    environment = Environment()
+    while pipe.recv():
+        environment.step()
+
+
+def worker_heap():
+    """Environments in processes of their own keep what they have seen."""
+    context, pipes = multiprocessing.get_context("fork"), []
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        context.Process(target=serve, args=(theirs,), daemon=True).start()
+        pipes.append(ours)
+    for _ in generations():
+        train()
+        for pipe in pipes:
+            for _ in range(2):
+                pipe.send(True)
+
+
+def kept_exceptions():
+    kept = []
+
+    def fail():
+        batch = bytearray(20 * MB)
+        raise ValueError(len(batch))
+
+    for _ in generations():
+        train()
+        try:
+            fail()
+        except ValueError as error:
+            kept.append(error)
+
+
+class Module:
+    def __init__(self):
+        self.weights, self.hook = bytearray(20 * MB), lambda: self
+
+
+def garbage_in_cycles():
+    gc.disable()
+    for _ in generations():
+        train()
+        Module()
+
+
+def waiting_generator():
+    def batches():
+        seen = []
+        while True:
+            seen.append(bytearray(20 * MB))
+            yield len(seen)
+
+    for _, _ in zip(generations(), batches(), strict=False):
+        train()
 
 
 def shared_memory():

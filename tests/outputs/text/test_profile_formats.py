@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memwatch.core.examination import AllocationProfile, StackFrame, StackGrowth
 from memwatch.outputs.status_json import snapshot_to_dict
-from memwatch.outputs.text import examination_text
+from memwatch.outputs.text import diagnosis_text
 from memwatch.outputs.text.profile_formats import folded, render_profile, speedscope
 from support.processes import running
 from support.snapshots import make_diagnosis, make_snapshot
@@ -57,10 +57,10 @@ def test_speedscope_reads_them() -> None:
 
 def test_a_watch_tells_the_lines_beside_the_findings() -> None:
     known = make_diagnosis()
-    assert list(examination_text.headlines(known))[-1] == (
+    assert list(diagnosis_text.headlines(known))[-1] == (
         "  recently memory rose most in ReplayBuffer.add (buffer.py:41): 100% of the growth that was observed"
     )
-    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(examination_text.diagnosis_tables(known))
+    assert "   +150.0 GB  100%  ReplayBuffer.add (buffer.py:41)" in list(diagnosis_text.diagnosis_tables(known))
     shown = snapshot_to_dict(make_snapshot(13, diagnosis=known))["diagnosis"]
     assert shown["lines"][0]["frame"]["line"] == 41 and "credits" not in shown
 

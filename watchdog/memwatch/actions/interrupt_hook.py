@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +35,8 @@ _MAX_COMMAND_LENGTH, _MAX_LINE_LENGTH = 200, 200  # characters, in reports
 
 def find_program(word: str, environ: Mapping[str, str]) -> str:
     """Return the absolute path of the program `word` in this environment; ConfigError when there is none."""
+    import shutil  # with three compressors; most watches have no hook
+
     found = shutil.which(word, path=environ["PATH"])
     if found is None:
         where = f"no executable file {word}" if "/" in word else f"{word!r} is not in {environ['PATH']}"

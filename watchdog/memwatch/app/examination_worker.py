@@ -49,7 +49,7 @@ TOO_LARGE = "the heap is too large for the memory that an examination may take: 
 ENDED = "the trainer ended meanwhile, or its process executes another program now"
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, for a recording
 MAX_STACKS, MAX_FRAMES = 40, 16  # of a recording that are reported (chosen: more took 1.4 MB of a history)
-KEPT_BYTES = 96 << 20  # A process that is larger after an examination ends (chosen: it has 60 MiB with NumPy).
+KEPT_BYTES = 96 << 20  # A process that is larger after an examination ends (chosen: it has 52 MB after a census).
 MAX_PROCESSES = 32  # of a trainer's descendants whose size is reported, the largest (chosen)
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and has fewer is not reported
 
@@ -103,6 +103,8 @@ def serve() -> None:
             cpu_seconds = time.process_time()
             channel.send(json_and_yaml.to_json(replace(found, cpu_seconds=round(cpu_seconds - began, 3))))
             began = cpu_seconds
+            if found.census is not None:
+                _give_memory_back()
             if _resident_bytes() > KEPT_BYTES:
                 break
 
@@ -258,6 +260,14 @@ def _shortened(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
 
 def _is_worth_reporting(found: TypeCount) -> bool:
     return is_of_program(found.type) or found.count >= _FEW_OBJECTS or (found.bytes or 0) >= _FEW_BYTES
+
+
+def _give_memory_back() -> None:
+    """Let the allocator return what a census has left: some 90 of 140 MB (measured)."""
+    import ctypes
+
+    with suppress(AttributeError):  # musl has none
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _resident_bytes() -> int:

@@ -24,7 +24,7 @@ from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.text.examination_text import render_census, render_inspection_diff, render_snapshot
+from memwatch.outputs.text.snapshot_text import render_census, render_inspection_diff, render_snapshot
 from memwatch.system import json_and_yaml, private_files
 from memwatch.system.process_priority import lower_priority
 from memwatch.system.python_workers import serve_task

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from memwatch.errors import ConfigError, ExitCode, MemwatchError
@@ -64,10 +65,28 @@ class _Parser(argparse.ArgumentParser):
     """Leaves an option that is not given out of the result, and raises a ConfigError where argparse would exit."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(argument_default=argparse.SUPPRESS, allow_abbrev=False, **options)
+        formatter = options.pop("formatter_class", argparse.HelpFormatter)
+        super().__init__(
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+            formatter_class=partial(formatter, width=_help_width()),
+            **options,
+        )
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, f"{self.prog} --help lists the options")
+
+
+@cache
+def _help_width() -> int:
+    """Return what argparse would find: it asks for each option, and imports shutil with three compressors for that."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns) - 2
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns - 2
+    except (AttributeError, ValueError, OSError):  # closed, or no terminal
+        return 78
 
 
 def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

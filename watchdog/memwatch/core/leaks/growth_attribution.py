@@ -135,7 +135,10 @@ def _without_nested(growths: Sequence[Growth], latest: ExaminationRecord) -> lis
 
 
 def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord) -> tuple[str, str]:
-    """Return the type whose objects become more in an attribute, and the path to them; the program's classes first."""
+    """Return the type whose objects become more in an attribute, and the path to them.
+
+    The program's classes come first, then arrays, then what takes the most.
+    """
     risen = {
         (type_, path): count - first.path_counts.get((type_, path), 0)
         for (type_, path), count in latest.path_counts.items()
@@ -145,7 +148,8 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
     own = [(type_, path) for type_, path in known if type_ not in ARRAY_TYPES and "." in type_]
     if own:  # The shortest path wins.
         return min(own, key=lambda key: (len(key[1]), -risen[key]))
-    return max(known, key=lambda key: ("." in key[0], risen[key]), default=("", attribute))  # Arrays before their dict.
+    grown = {type_: latest.sizes.get(type_, 0) - first.sizes.get(type_, 0) for type_, _ in known}
+    return max(known, key=lambda key: ("." in key[0], grown[key[0]], risen[key]), default=("", attribute))
 
 
 def _is_in(path: str, attribute: str) -> bool:

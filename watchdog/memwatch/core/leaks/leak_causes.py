@@ -117,7 +117,7 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
         found, explained = [_graph_finding(names, context, memory, graphs)], True
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, names, context)
-        specific = [one for one in findings if one.cause != UNBOUNDED.name]
+        specific = [one for one in findings if one.cause not in VAGUE]
         if found and len(specific) < len(findings):  # names lead deeper than to the object that holds all
             findings = sorted((*specific, *found), key=lambda finding: -finding.growth.per_unit)
         taken = {one.growth.name for one in findings}
@@ -407,6 +407,10 @@ GPU_TENSORS = LeakCause(
 )
 
 
+# What is said where no rule fits better: names that explain the growth do.
+VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAGMENTS, NATIVE)}
+
+
 def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
     """Find arrays that were allocated at their full size and fill between two looks: their growth ends when full."""
     records = [record for record in history.records if record.filled][-2:]
@@ -562,6 +566,8 @@ def _object_finding(
     cause = HELD_BY_LOCAL_OR_NATIVE
     if holder.startswith(CYCLES_HOLDER_PREFIX):
         cause, remedy = CYCLES, CYCLES.remedy.format(unit=context.unit)
+    elif _TRACEBACK in holder:
+        cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=without_main_module(holder.partition("[")[0]))
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
 
 

@@ -37,6 +37,7 @@ GENERATORS = ("generator", "coroutine", "async_generator")
 MAX_WAITING = 64  # Of more generators, it is looked for who keeps them, and not for names in each (chosen).
 MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
 ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
+DATA_TYPES, MOST_DATA = ("bytearray", "bytes", "array.array"), 0.25  # traced where they take this share (chosen)
 _TRIES = 3  # of a scan that a full collection disturbed
 _BOOKKEEPING_ITEM = re.compile(rf"\.(?:{'|'.join(BOOKKEEPING)})\[")
 _MAX_STEPS = 8  # from an attribute to its owner's: a bound against circles
@@ -149,7 +150,9 @@ class CensusTaker:
             return self._options.traced_types
         own = [found for found in types if is_of_program(found.type) and program.distance(found.type) < LIBRARY]
         own.sort(key=lambda found: (program.distance(found.type), -found.count))
-        return (*self._options.traced_types, *ALWAYS_TRACED_TYPES, *(found.type for found in own[:most]))
+        total = sum(found.bytes or 0 for found in types)
+        data = [found.type for found in types if found.type in DATA_TYPES and (found.bytes or 0) >= MOST_DATA * total]
+        return (*self._options.traced_types, *ALWAYS_TRACED_TYPES, *data, *(found.type for found in own[:most]))
 
     def _may_go_on(self) -> bool:
         return time.process_time() - self._began < self._options.cpu_seconds

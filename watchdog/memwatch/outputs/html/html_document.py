@@ -16,7 +16,7 @@ from memwatch.core.snapshot import Expectation, GenerationRow
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
-from memwatch.outputs.text.examination_text import details
+from memwatch.outputs.text.diagnosis_text import details
 from memwatch.outputs.text.formatting import format_index, largest_phases, phase_delta, phase_heads
 
 Markup = NewType("Markup", str)

@@ -219,9 +219,11 @@ _LISTEN_HINTS = {
 def _listen(address: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:  # getaddrinfo would take it modulo 65536
         raise ConfigError(f"port {port} is not between 0 and 65535", "use --listen 127.0.0.1:9877")
+    # As bytes: of text, even plain ASCII, getaddrinfo imports the codec of international names (a megabyte).
+    host = address.encode() if address.isascii() else address
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
-            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError) as error:
         raise ConfigError(f"cannot listen on {address!r}: {error}", "use --listen 127.0.0.1:9877") from error

@@ -19,7 +19,7 @@ from memwatch.core.measurements import HOST, GpuMemory, Neighbours, Sample, Usag
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.terminal import braille_chart
-from memwatch.outputs.text import examination_text
+from memwatch.outputs.text import diagnosis_text
 from memwatch.outputs.text.formatting import (
     ROUTINE_EVENTS,
     format_gauge_value,
@@ -175,9 +175,9 @@ def _details(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     lines = [_title(snapshot, viewport), *_sentence(snapshot, viewport), []]
     if known is None:
         return [*lines, [Segment("the trainer was not examined yet, so the causes of growth are not known")]]
-    for line in examination_text.headlines(known):
+    for line in diagnosis_text.headlines(known):
         lines.append([Segment(line, PLAIN if line.startswith(" ") else BAD)])
-    return [*lines, *([Segment(line)] for line in examination_text.diagnosis_tables(known))]
+    return [*lines, *([Segment(line)] for line in diagnosis_text.diagnosis_tables(known))]
 
 
 def _fit(line: Iterable[Segment], width: int) -> ScreenLine:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from memwatch.core.engine.status_sentence import driver_text
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
-from memwatch.outputs.text import examination_text
+from memwatch.outputs.text import diagnosis_text
 from memwatch.outputs.text.formatting import (
     format_index,
     format_progress,
@@ -34,13 +34,13 @@ def render_summary(snapshot: Snapshot, lives: bool = True) -> str:
     diagnosis = snapshot.diagnosis
     blocks: list[Iterable[str]] = [[_title(snapshot)]]
     if diagnosis is not None:
-        blocks.insert(0, examination_text.headlines(diagnosis))
+        blocks.insert(0, diagnosis_text.headlines(diagnosis))
     for view in snapshot.resources:
         if view.generations and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
             blocks.append(_table(view, snapshot.unit))
     blocks.append(line for view in snapshot.resources for line in _growth(view, snapshot.unit))
     if diagnosis is not None:
-        blocks.append(examination_text.diagnosis_tables(diagnosis))
+        blocks.append(diagnosis_text.diagnosis_tables(diagnosis))
     blocks += [_expectations(snapshot), _end(snapshot, lives)]
     texts = ("\n".join(block).strip("\n") for block in blocks)
     lines = "\n\n".join(filter(None, texts)).split("\n")
