@@ -354,4 +354,4 @@ def test_its_process_gives_way_and_does_not_hang_for_ever() -> None:
     made = TrackerProxy(TrackerWorkerSpec("notify", "", "", {"urls": []}), EachNotice(), code=SAYS_ITS_STANDING)
     tracker_proxy.wait_until_idle(made, SECONDS)
     made.kill()
-    assert made.failure == "19, 1000, 600, /dev/null", "nice, first to be killed, seconds until it is, stdin"
+    assert made.failure == "8, 1000, 600, /dev/null", "nice, first to be killed, seconds until it is, stdin"

@@ -17,7 +17,7 @@ from memwatch.system.python_workers import Task, serve_task
 
 FIRST_LOOK_AGE_SECONDS = 5.0  # of the trainer: a younger one is still importing its modules (chosen)
 NEXT_LOOK_SECONDS = (20.0, 120.0)  # after the first and the second look; there are three at most (chosen)
-TASK_SECONDS = 30.0  # then the process is killed: it has the lowest priority and may wait for a core
+TASK_SECONDS = 30.0  # then the process is killed: it has a low priority and may wait for a core
 _CODE = "from memwatch.app.signal_handling_look import serve; serve()"
 
 

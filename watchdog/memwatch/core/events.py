@@ -45,7 +45,7 @@ class Escalate:
 
 @dataclass(frozen=True, slots=True)
 class Diagnose:
-    """Examine the trainer, in a process of the lowest priority. An action; Diagnosed carries it with its outcome."""
+    """Examine the trainer, in a process of low priority. An action; Diagnosed carries it with its outcome."""
 
     t: float
     reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"

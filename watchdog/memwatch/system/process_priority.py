@@ -7,7 +7,8 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
-LOWEST_NICE = 19
+# An eighth of a busy core: a second of CPU takes 7 s there, and a minute with nice 19 (measured).
+LOW_NICE = 8
 _HIGHEST_OOM_SCORE_ADJ = "1000"
 _CAP_IPC_LOCK = 14  # <linux/capability.h>
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4  # <sys/mman.h>; the last one locks only pages in use
@@ -40,9 +41,9 @@ def raise_priority() -> str | None:
 
 
 def lower_priority() -> None:
-    """Give this process the lowest CPU priority, and let the kernel kill it first when memory runs out."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, LOWEST_NICE)
+    """Give this process a low CPU priority, and let the kernel kill it first when memory runs out."""
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # It interrupts nobody when it wakes.
+    os.setpriority(os.PRIO_PROCESS, 0, LOW_NICE)
     prefer_oom_kill(os.getpid())
 
 

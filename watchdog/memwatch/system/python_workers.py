@@ -108,7 +108,7 @@ class Task(Generic[_T]):
 
 
 def serve_task(request_type: type[_R], answer: Callable[[_R], object]) -> None:
-    """In the child of a `Task`: read the request from stdin and write its answer to stdout, at the lowest priority."""
+    """In the child of a `Task`: read the request from stdin and write its answer to stdout, at a low priority."""
     lower_priority()
     request = json_and_yaml.from_json(sys.stdin.buffer.read(), request_type)
     sys.stdout.buffer.write(json_and_yaml.to_json(answer(request)))
