@@ -57,7 +57,7 @@ class Watched:
                 self.asked.append(one)
                 if not self.hangs:
                     cpu = min(self.cpu, one.cpu_seconds)  # It is throttled.
-                    found = replace(self.answer, names=self.answer.census, cpu_seconds=cpu)
+                    found = replace(self.answer, names=self.answer.census, cpu_seconds=cpu, names_cpu_seconds=cpu)
                     self.feed(Diagnosed(self.t, one, found if self.reads_whole(one) else replace(found, census=None)))
         return actions
 

@@ -162,6 +162,7 @@ def free_bytes() -> int:
 
 def _look_at_names(request: ExaminationRequest) -> Examination:
     """Read what the program's own names lead to, and the kinds of its memory."""
+    spent = time.process_time()
     pid, found = _examined(request).pid, Examination(census_reason="not asked for", threads_reason="not asked for")
     try:
         with ExitStack() as stack:
@@ -174,7 +175,7 @@ def _look_at_names(request: ExaminationRequest) -> Examination:
         found = replace(found, names_reason=TOO_LARGE)
     except SourceError as error:
         found = replace(found, names_reason=str(error), kinds_reason=str(error))
-    return found
+    return replace(found, names_cpu_seconds=round(time.process_time() - spent, 3))
 
 
 def _examine_heap(request: ExaminationRequest) -> Examination:
@@ -211,6 +212,7 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         names=names.names,
         names_reason=names.names_reason,
         names_after_seconds=names.names_after_seconds,
+        names_cpu_seconds=names.names_cpu_seconds,
         tracked_objects=names.tracked_objects,
         processes=processes,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import mul
 
@@ -105,6 +105,8 @@ class ExaminationHistory:
 
     def begin_generation(self, t: float, generation: float) -> None:
         self._generation_starts.append((t, generation))
+        if len(self._generation_starts) == 3 and self.records:
+            self._correct_first_positions()
 
     def add(self, event: Diagnosed, of_names: bool = False) -> bool:
         """Add a record of an examination's census of the heap, or of names; False when it cannot be compared.
@@ -188,6 +190,17 @@ class ExaminationHistory:
             return generation
         over = min(0.99, (read_t - t) / (t - before_t))
         return generation if over < AT_START else round(generation + over * (generation - before), 2)
+
+    def _correct_first_positions(self) -> None:
+        """Correct positions within a first generation that had begun before the watch, by how long the next took."""
+        (_, first), (ended, second), (next_ended, third) = self._generation_starts
+        if not (ended < next_ended and first < second < third):
+            return
+        per_second = (third - second) / (next_ended - ended)
+        for i, record in enumerate(self.records):
+            position = second - per_second * (ended - record.t)
+            if record.generation == first and position > first + AT_START * (second - first):
+                self.records[i] = replace(record, position=round(min(position, second), 2))
 
     def _used_at(self, asked: Diagnose, read_t: float) -> int | None:
         """Return main memory when the heap was read: between two samples, on the line through them."""

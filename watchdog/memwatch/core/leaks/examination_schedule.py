@@ -25,7 +25,7 @@ RECORD_SHARE = 0.25
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
 CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread over it (chosen: above PHASE_SHARE).
-NAMES_CPU_SECONDS = 0.3  # of a look at names, before one was made: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
+NAMES_CPU_SECONDS = 0.3  # of the first look at names: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 4e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 4).
 CPU_SECONDS_PER_OBJECT_OF_SMALL = 10e-6  # as above, of a heap of 25,000 objects (measured).
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
@@ -184,9 +184,8 @@ class ExaminationSchedule:
             self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
             return
         self._retry_t, self._failures = t + FILL_SECONDS if fills else math.inf, 0
-        if found.census is None:
-            self._names_cpu = found.cpu_seconds
-        elif found.census.complete:
+        self._names_cpu = found.names_cpu_seconds
+        if found.census is not None and found.census.complete:
             count = self._object_count(asked.used_bytes, asked.worker)
             self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / count
 
@@ -276,9 +275,11 @@ class ExaminationSchedule:
         is_cheap = is_known and whole_cpu <= CHEAP_SHARE * window.seconds
         if is_cheap or need.whole or reason == "request":
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
-                fits = whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason)
-                return (None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS) if fits else None
-            if need.whole or reason == "request":
+                if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
+                    return None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS
+                if need.whole or reason == "request":
+                    return None
+            elif need.whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
                 if seconds <= need.seconds_left:
                     return None, left, KILL_SECONDS + KILL_FACTOR * seconds
@@ -293,7 +294,7 @@ class ExaminationSchedule:
             cheap = CHEAP_SHARE * window.seconds
             most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL))
             return most, min(left, MAX_OVERRUN * max(cheap, self._names_cpu)), KILL_SECONDS
-        return 0, min(left, MAX_OVERRUN * self._names_cpu), KILL_SECONDS
+        return 0, min(left, MAX_OVERRUN * max(self._names_cpu, NAMES_CPU_SECONDS)), KILL_SECONDS
 
     def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
         """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""

@@ -574,13 +574,17 @@ def _object_finding(
 def _kept_finding(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Finding | None:
-    """Name a library's objects that an attribute keeps, ever more of them, while memory grows outside Python's heap."""
+    """Name a library's objects that another's container keeps, ever more of them, as memory grows outside the heap."""
     rising = {growth.name: growth for growth in history.types_growing_in_count()}
     kept = [
         (len(path), path, type_)
         for record in (*history.comparable[-1:], *names.comparable[-1:])
         for type_, path in record.path_counts
-        if type_ in rising and "." in type_ and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
+        if type_ in rising
+        and "." in type_
+        and "[" in path
+        and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
+        and _package(path) != _package(type_)  # what a library keeps of its own is its bookkeeping
     ]
     if not kept:
         return None
@@ -591,6 +595,10 @@ def _kept_finding(
     return KEPT.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0].lstrip("_")
 
 
 def _local_remedy(holder: str) -> str:
