@@ -105,6 +105,18 @@ def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_re
     assert evidence.growing_attributes()[0].per_unit == 40 * MB
 
 
+def test_within_a_generation_that_had_begun_before_the_watch_an_examination_stands_where_it_was_made():
+    evidence = ExaminationHistory(0.0)
+    evidence.add(examined(1, t=160.0, containers={"__main__.T.kept": 40 * MB}))  # 40 s before the second generation
+    for generation in (2, 3, 4):
+        evidence.begin_generation(100.0 * generation, generation)
+        evidence.add(examined(generation, containers={"__main__.T.kept": (16 + 40 * (generation - 1)) * MB}))
+    assert [one.position for one in evidence.records] == [1.6, 2, 3, 4]
+    [growth] = evidence.growing_attributes()
+    assert (growth.per_unit, growth.steps) == (40 * MB, 3)
+    assert evidence.stride == 1.0
+
+
 def test_without_generations_the_unit_is_an_hour():
     evidence = ExaminationHistory(1000.0)
     for hour in (0, 1, 2):

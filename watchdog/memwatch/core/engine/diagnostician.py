@@ -67,7 +67,7 @@ class Diagnostician:
         self._credits: tuple[StackGrowth, ...] = ()
         self._reported: set[tuple[str, str]] = set()  # findings, by cause and name
         self._failure: str | None = None  # why the latest examination failed; None: it did not
-        self._generation_began = False  # since the latest reading of memory
+        self._generation_began, self._began_before_watch = False, False  # since the latest reading of memory
         self._phase_changed = False  # a phase began, or an examination ended, since then
         self._reading: MemoryReading | None = None
         self.heap_gauges.clear()
@@ -95,8 +95,8 @@ class Diagnostician:
         self.diagnosis = None
         self.heap_gauges.clear()
 
-    def begin_generation(self, t: float) -> None:
-        self._generation_began = True
+    def begin_generation(self, t: float, before_watch: bool) -> None:
+        self._generation_began, self._began_before_watch = True, before_watch
         self.schedule.begin_generation(t)
 
     def phase_changed(self) -> None:
@@ -124,7 +124,7 @@ class Diagnostician:
         if reading is None:
             return
         self._reading = reading
-        if self._generation_began and self._ledger.index is not None:
+        if self._generation_began and not self._began_before_watch and self._ledger.index is not None:
             for history in self._histories:
                 history.begin_generation(t, self._ledger.index)
         self._generation_began = False

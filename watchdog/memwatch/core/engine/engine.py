@@ -200,7 +200,7 @@ class Engine:
             return
         self._emit(notices.marker(t, event, self._ledger.total))
         self._monitor.begin_generation(boundary)
-        self._diagnostician.begin_generation(t)
+        self._diagnostician.begin_generation(t, boundary.partial)
         for resource, row in boundary.closed.items():
             if row.phases and row.phases[-1].end_t == boundary.t:
                 self._report_phase(t, row.index, resource, row.phases[-1])

@@ -104,8 +104,9 @@ class ExaminationHistory:
         self._readings.append((t, phase, used_bytes))
 
     def begin_generation(self, t: float, generation: float) -> None:
+        """A generation begins at this time: not one that had begun before the watch."""
         self._generation_starts.append((t, generation))
-        if len(self._generation_starts) == 3 and self.records:
+        if len(self._generation_starts) == 2 and self.records:
             self._correct_first_positions()
 
     def add(self, event: Diagnosed, of_names: bool = False) -> bool:
@@ -193,14 +194,17 @@ class ExaminationHistory:
 
     def _correct_first_positions(self) -> None:
         """Correct positions within a first generation that had begun before the watch, by how long the next took."""
-        (_, first), (ended, second), (next_ended, third) = self._generation_starts
-        if not (ended < next_ended and first < second < third):
+        (began, index), (ended, following) = self._generation_starts
+        if not (began < ended and index < following):
             return
-        per_second = (third - second) / (next_ended - ended)
+        per_second = (following - index) / (ended - began)
         for i, record in enumerate(self.records):
-            position = second - per_second * (ended - record.t)
-            if record.generation == first and position > first + AT_START * (second - first):
-                self.records[i] = replace(record, position=round(min(position, second), 2))
+            if record.generation is None or not (record.t < began and record.generation < index):
+                continue
+            over = min(0.99, 1.0 - per_second * (began - record.t) / (index - record.generation))
+            if over > AT_START:
+                position = round(record.generation + over * (index - record.generation), 2)
+                self.records[i] = replace(record, position=position)
 
     def _used_at(self, asked: Diagnose, read_t: float) -> int | None:
         """Return main memory when the heap was read: between two samples, on the line through them."""
@@ -281,12 +285,11 @@ class ExaminationHistory:
 
     @property
     def stride(self) -> float:
-        """The least difference of two positions: 1, or thousands where the program counts steps."""
+        """The least difference of two generations: 1, or thousands where the program counts steps."""
         if not self.comparable or self.comparable[-1].generation is None:
             return 1.0
-        return min(
-            (b.position - a.position for a, b in pairwise(self.comparable) if b.position > a.position), default=1.0
-        )
+        generations = [record.generation for record in self.comparable if record.generation is not None]
+        return min((b - a for a, b in pairwise(generations) if b > a), default=1.0)
 
     def record_at(self, position: float) -> ExaminationRecord:
         return next(record for record in reversed(self.comparable) if record.position == position)

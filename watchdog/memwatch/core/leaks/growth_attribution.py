@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from memwatch.core.examination import (
     ARRAY_TYPES,
+    CYCLES_HOLDER_PREFIX,
     TENSORS,
     Census,
     Growth,
@@ -88,7 +89,7 @@ def attribute_growths(
     counted = _counted(history, context, growths)
     for growth in growths:
         first = next(record for record in history.comparable if record.position == growth.since)
-        type_, path = _content(growth.name, first, latest)
+        type_, path = _garbage(growth.name, latest) or _content(growth.name, first, latest)
         before, after = _count(type_, path, first), _count(type_, path, latest)
         risen = 0 if before is None or after is None else after - before
         level, (items_before, _) = _fill_level(growth.name, latest), first.items.get(growth.name, (0, None))
@@ -132,6 +133,13 @@ def _without_nested(growths: Sequence[Growth], latest: ExaminationRecord) -> lis
             elif path.startswith(f"{name}["):
                 nested |= held
     return [growth for growth in growths if growth.name not in nested]
+
+
+def _garbage(attribute: str, latest: ExaminationRecord) -> tuple[str, str] | None:
+    """Return the class whose attribute it is, where ever more of its objects are garbage in cycles, and their path."""
+    owner = attribute.rpartition(".")[0]
+    paths = [(type_, path) for type_, path in latest.path_counts if type_ == owner]
+    return next((found for found in paths if found[1].startswith(CYCLES_HOLDER_PREFIX)), None)
 
 
 def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord) -> tuple[str, str]:

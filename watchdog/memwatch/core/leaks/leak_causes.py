@@ -247,6 +247,12 @@ EXCEPTIONS = LeakCause(
     "keep str(error) or traceback.format_exc(), or call traceback.clear_frames(error.__traceback__): {name}",
     0.9,
 )
+CYCLES = LeakCause(
+    "garbage_in_cycles",
+    "objects that refer to each other are dropped, and the garbage collector does not free them",
+    "run gc.collect() each {unit}, if it is disabled; or break the circle: weakref.ref(self) in hooks and callbacks",
+    0.9,
+)
 STATE = LeakCause(
     "state_not_reset",
     "a metric keeps the state of each update, and is not reset",
@@ -274,6 +280,7 @@ def _is_population(attribute: AttributeGrowth) -> bool:
 
 
 RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
+    (CYCLES, lambda attribute: attribute.reference_path.startswith(CYCLES_HOLDER_PREFIX)),
     (FIGURES, _is_called(_FIGURE)),
     (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
     (EXCEPTIONS, lambda attribute: _TRACEBACK in attribute.reference_path),
@@ -356,12 +363,6 @@ PYPLOT_FIGURES = LeakCause(
     "figures are drawn and never closed",
     "close each figure when it is saved: plt.close(figure)",
     0.8,
-)
-CYCLES = LeakCause(
-    "garbage_in_cycles",
-    "objects that refer to each other are dropped, and the garbage collector does not free them",
-    "run gc.collect() each {unit}, if it is disabled; or break the circle: weakref.ref(self) in hooks and callbacks",
-    0.9,
 )
 KEPT = LeakCause(
     "native_objects_kept",
