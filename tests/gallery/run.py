@@ -54,12 +54,14 @@ class Unwatched:
     seconds: float
     memory: list[int]  # RSS of all its processes, bytes, one a SAMPLE_SECONDS
     anonymous: list[int]  # as above, without pages of files: a memory cgroup may have been charged for none of these
+    highest: int = 0  # of one process, by the kernel's own account: what lasts less than a SAMPLE_SECONDS counts too
 
     def limit(self, failing: bool, of: str) -> int:
         """Bytes; where memory has stopped to grow by FAILING_LIFE, the half of its growth. `of`: as Setting.limit."""
         memory = self.counted(of)
         if not failing:
-            return int(max(memory) * HEALTHY_MARGIN)
+            of_files = max(self.memory) - max(memory)
+            return int(max(*memory, self.highest - of_files) * HEALTHY_MARGIN)
         started = max(memory[: max(1, int(len(memory) * STARTED_LIFE))])
         then = max(memory[: int(len(memory) * FAILING_LIFE)])
         return min(then, started + int(0.65 * (max(memory) - started)))
@@ -112,12 +114,14 @@ def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
     with (folder / "main.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=environ(folder))
         looked = psutil.Process(process.pid)
-        while process.poll() is None:
+        while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             memory.append(resident(looked))
             time.sleep(SAMPLE_SECONDS)
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} ended with {process.returncode}: see {folder}/main.log")
-    return Unwatched(time.monotonic() - begun, [used for used, _ in memory], [own for _, own in memory])
+    seconds, highest = time.monotonic() - begun, ended[2].ru_maxrss << 10
+    return Unwatched(seconds, [used for used, _ in memory], [own for _, own in memory], highest)
 
 
 def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unwatched, folder: Path) -> dict[str, Any]:
