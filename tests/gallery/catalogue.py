@@ -60,7 +60,7 @@ CATALOGUE = (
         "timestep",
         None,
         words=("sac",),
-        cause=r"Watch\.seen",
+        cause=r"Watch\.seen|kept\[i\]\.seen",
         fills=r"ReplayBuffer",
     ),
     Program("Keras", "keras_fit.py", "epoch", 40, cause=r"PREDICTIONS"),
