@@ -189,8 +189,7 @@ class ExaminationHistory:
         is_exact = self._compares_all or asked.reason in COMPARABLE_REASONS
         if not is_exact or t <= before_t or generation <= before:
             return generation
-        over = min(0.99, (read_t - t) / (t - before_t))
-        return generation if over < AT_START else round(generation + over * (generation - before), 2)
+        return _position_within(generation, generation - before, (read_t - t) / (t - before_t))
 
     def _correct_first_positions(self) -> None:
         """Correct positions within a first generation that had begun before the watch, by how long the next took."""
@@ -201,10 +200,9 @@ class ExaminationHistory:
         for i, record in enumerate(self.records):
             if record.generation is None or not (record.t < began and record.generation < index):
                 continue
-            over = min(0.99, 1.0 - per_second * (began - record.t) / (index - record.generation))
-            if over > AT_START:
-                position = round(record.generation + over * (index - record.generation), 2)
-                self.records[i] = replace(record, position=position)
+            step = index - record.generation
+            over = 1.0 - per_second * (began - record.t) / step
+            self.records[i] = replace(record, position=_position_within(record.generation, step, over))
 
     def _used_at(self, asked: Diagnose, read_t: float) -> int | None:
         """Return main memory when the heap was read: between two samples, on the line through them."""
@@ -372,6 +370,12 @@ class ExaminationHistory:
             if growth is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
+
+
+def _position_within(generation: float, step: float, over: float) -> float:
+    """Return the position in a generation of which this share is over; `step`: from there to the next."""
+    over = min(0.99, over)
+    return generation if over < AT_START else round(generation + over * step, 2)
 
 
 def trailing_growth(name: str, points: Sequence[tuple[float, int]]) -> Growth | None:

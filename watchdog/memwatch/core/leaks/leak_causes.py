@@ -115,27 +115,27 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
+    named_drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, names, context)
         if known >= EXPLAINS and memory is not None:
-            findings = _with_names(findings, found, (1.0 - known) * memory.per_unit, heaps.latest_t < names.latest_t)
-            if heaps.latest_t < names.latest_t:
-                drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
+            are_newer = heaps.latest_t < names.latest_t
+            findings = _with_names(findings, found, (1.0 - known) * memory.per_unit, are_newer)
+            drivers = named_drivers if are_newer else drivers
         taken = {one.growth.name for one in findings}
         return Causes([*(one for one in filling if one.growth.name not in taken), *findings], drivers, explained, heaps)
     found = sorted((*beside, *found), key=lambda finding: -finding.growth.per_unit)
-    drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
-    return Causes([*filling, *found], drivers, explained, heaps if heaps.records and not found else names)
+    return Causes([*filling, *found], named_drivers, explained, heaps if heaps.records and not found else names)
 
 
-def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: float, is_newer: bool) -> list[Finding]:
+def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: float, are_newer: bool) -> list[Finding]:
     """Join the findings of a whole heap with those that names lead to, which lead deeper than to what holds all.
 
     Of the former, one of no specific cause is left out that claims more than the `rest` of bytes per unit which names
     leave; and, where names are newer, one of which they say the cause now.
     """
     named = {one.growth.name for one in found}
-    told = {one.growth.name for one in found if one.cause not in VAGUE} if is_newer else set()
+    told = {one.growth.name for one in found if one.cause not in VAGUE} if are_newer else set()
     specific = [one for one in findings if one.cause not in VAGUE and one.growth.name not in told]
     vague = [one for one in findings if one.cause in VAGUE and one.growth.name not in named]
     kept = [*specific, *(one for one in vague if one.growth.per_unit <= rest)]
