@@ -204,6 +204,14 @@ def test_a_gauge_says_what_a_unit_takes_and_where_that_ends(capacity, full, limi
     )
 
 
+def test_a_gauge_of_bytes_says_its_bytes_as_such():
+    driver = GrowthDriver("memory of frames", 448e6, 5e9, 1.1, 0.99, "", int(5.3e9), 3e9, fits=False, in_bytes=True)
+    assert words.driver_text(driver) == (
+        "1.1 B for each byte of memory of frames (448.0 MB of 5.0 GB); full at 5.0 GB it takes 5.3 GB; "
+        "the limit falls at about 3.0 GB of 5.0 GB"
+    )
+
+
 def test_a_rendered_notice_is_one_printable_line():
     line = words.to_text_line(Notice(0, "out_of_memory", "x\x1b[31m\nred\x07"))
     assert line == "out_of_memory x red?"

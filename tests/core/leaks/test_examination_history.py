@@ -83,6 +83,15 @@ def test_an_attribute_that_was_not_told_of_before_held_nothing_worth_telling():
     assert (found.before, found.since, found.per_unit) == (0, 1, 33 * MB)
 
 
+def test_an_attribute_that_one_examination_did_not_find_is_not_empty_there():
+    evidence = ExaminationHistory(0.0)
+    for generation, size in ((1, 40 * MB), (2, 41 * MB), (3, None), (4, 40 * MB), (5, 41 * MB)):
+        evidence.add(examined(generation, containers={} if size is None else {"__main__.T.buffer": size}))
+    assert evidence.growing_attributes() == []
+    evidence.add(examined(6, containers={"__main__.T.buffer": 43 * MB}))
+    assert [(one.since, one.before) for one in evidence.growing_attributes()] == [(4, 40 * MB)]
+
+
 def test_only_examinations_at_like_moments_are_compared():
     evidence = ExaminationHistory(0.0)
     for generation in (1, 2):

@@ -223,6 +223,7 @@ class GrowthDriver:
     full_range: tuple[int, int] | None = None
     limit_range: tuple[float, float | None] | None = None  # high None: perhaps never
     fits: bool | None = None  # memory when full is below the limit; None: not known, or its interval is on both sides
+    in_bytes: bool = False  # it counts bytes, not items
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Gauge:
     capacity: float | None
     t: float
     seldom: bool = False  # measured by examinations only
+    in_bytes: bool = False  # it counts bytes, not items
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,18 +234,21 @@ def driver_text(one: GrowthDriver) -> str:
 
     `435 kB for each of replay buffer (448 of 5,000); full at 5,000 it takes 2.9 GB (2.4 GB-3.1 GB): fits`
     """
-    counted = f"{one.value:,.0f}" + ("" if one.capacity is None else f" of {one.capacity:,.0f}")
-    known = f", held by {without_main_module(one.path)}" if one.path else ""
-    size = format_bytes(one.bytes_per_unit) + _range_text(format_bytes, one.bytes_per_unit_range)
-    parts = [f"{size} for each of {printable(one.name, 40)} ({counted}{known})"]
+    count: Callable[[float], str] = format_bytes if one.in_bytes else "{:,.0f}".format
+    about: Callable[[float], str] = format_bytes if one.in_bytes else _count_text
+    of = "" if one.capacity is None else f" of {count(one.capacity)}"
+    held = f", held by {without_main_module(one.path)}" if one.path else ""
+    per_unit: Callable[[float], str] = "{:.2g} B".format if one.in_bytes else format_bytes
+    size = per_unit(one.bytes_per_unit) + _range_text(per_unit, one.bytes_per_unit_range)
+    each = "each byte of" if one.in_bytes else "each of"
+    parts = [f"{size} for {each} {printable(one.name, 40)} ({count(one.value)}{of}{held})"]
     if one.full_bytes is not None and one.capacity is not None:
         full = format_bytes(one.full_bytes) + _range_text(format_bytes, one.full_range)
-        parts.append(f"full at {one.capacity:,.0f} it takes {full}" + (": fits" if one.fits else ""))
+        parts.append(f"full at {count(one.capacity)} it takes {full}" + (": fits" if one.fits else ""))
     is_inside = one.limit_value is not None and (one.capacity is None or one.limit_value < one.capacity)
     if one.limit_value is not None and is_inside and (one.fits is False or one.full_range is None):
-        of = "" if one.capacity is None else f" of {one.capacity:,.0f}"
-        bounds = _range_text(_count_text, one.limit_range)
-        parts.append(f"the limit falls at about {_count_text(one.limit_value)}{of}{bounds}")
+        bounds = _range_text(about, one.limit_range)
+        parts.append(f"the limit falls at about {about(one.limit_value)}{of}{bounds}")
     return "; ".join(parts)
 
 

@@ -199,7 +199,7 @@ class Forecaster(GrowthEvidence):
             return WARMING_UP
         for gauge in gauges:
             used = self._used_at(gauge.t) if gauge.seldom else self._used
-            readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name))
+            readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name, in_bytes=gauge.in_bytes))
             is_new = readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
             if is_new and len(readings.values) <= EXPLAINED_POINTS:  # each of the first tells much
                 self._course_until = -math.inf
@@ -231,7 +231,8 @@ class Forecaster(GrowthEvidence):
         """The gauge that explains the growth, and where that ends: not full, and not the count of the generations."""
         found = [one for one in course.gauges if one.level.value < one.level.capacity]
         found = [one for one in found if not self._counts_generations(one)]
-        return tuple([_driver(course, one, limit, self.periodic_peak_bytes) for one in found[:1]])
+        peak = self.periodic_peak_bytes
+        return tuple([_driver(course, one, self._gauges[one.name].in_bytes, limit, peak) for one in found[:1]])
 
     def _counts_generations(self, one: GaugeFit) -> bool:
         rhythm = self._cycle
@@ -452,7 +453,7 @@ class Forecaster(GrowthEvidence):
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
 
 
-def _driver(course: FittedModel, one: GaugeFit, limit: float | None, peak: float) -> GrowthDriver:
+def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:
     """The gauge as the rest of memwatch reads it; `peak` bytes stand above the level now and then."""
     level, fit = one.level, one.component.fit
     ends = math.isfinite(level.capacity)
@@ -486,6 +487,7 @@ def _driver(course: FittedModel, one: GaugeFit, limit: float | None, peak: float
         full_range=(full[0], full[2]) if ends else None,
         limit_range=None if reached[2] is None else (reached[2], reached[0]),
         fits=fits,
+        in_bytes=in_bytes,
     )
 
 

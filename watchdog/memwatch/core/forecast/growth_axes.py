@@ -138,8 +138,8 @@ class GaugeLevel:
 class GaugeReadings:
     """What a gauge showed, and when, in bounded memory."""
 
-    def __init__(self, name: str = "") -> None:
-        self.name = name
+    def __init__(self, name: str = "", *, in_bytes: bool = False) -> None:
+        self.name, self.in_bytes = name, in_bytes
         self.times: list[float] = []
         self.values: list[float] = []
         self.used: list[float] = []  # bytes in use at these times

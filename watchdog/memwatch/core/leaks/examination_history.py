@@ -327,7 +327,7 @@ class ExaminationHistory:
         points = ((record.position, value(record)) for record in self.comparable)
         return trailing_growth(name, [(position, known) for position, known in points if known is not None])
 
-    # --- growth of named figures, the fastest first; a name that is missing in a record counts as 0 ---
+    # --- growth of named figures, the fastest first ---
 
     def growing_attributes(self) -> list[Growth]:
         if not self._compares_all:
@@ -363,11 +363,17 @@ class ExaminationHistory:
         return self.growing(lambda record: record.kinds)
 
     def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
-        records = self.comparable
+        """Return the growth of the figures that a record names.
+
+        A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known.
+        """
+        known = [(record.position, named(record)) for record in self.comparable]
         found = []
-        for name in named(records[-1]) if records else ():
-            growth = trailing_growth(name, [(record.position, named(record).get(name, 0)) for record in records])
-            if growth is not None:
+        for name in known[-1][1] if known else ():
+            first = next(i for i, (_, figures) in enumerate(known) if name in figures)
+            points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
+            points += [(position, figures[name]) for position, figures in known[first:] if name in figures]
+            if (growth := trailing_growth(name, points)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
 

@@ -219,7 +219,7 @@ def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
     yield from (level for path in record.items if (level := _fill_level(path, record)) is not None)
     for path, (resident, size) in sorted(record.filled.items(), key=lambda item: -item[1][1])[:MAX_ARRAYS]:
         if resident:
-            yield Gauge(f"memory of {without_main_module(path)}", resident, size, record.t, seldom=True)
+            yield Gauge(f"memory of {without_main_module(path)}", resident, size, record.t, seldom=True, in_bytes=True)
 
 
 def unfilled(census: Census | None) -> Iterator[LargeObject]:

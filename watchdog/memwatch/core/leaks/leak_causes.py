@@ -320,7 +320,7 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
         each, most = format_bytes(driver.bytes_per_unit), f"{driver.limit_value:,.0f}"
         cause = CANNOT_FIT
         remedy = (
-            f"give {attribute.name} a capacity below {most}, or make its items smaller (each takes {each}): "
+            f"give {_in_code(growth.name)} a capacity below {most}, or make its items smaller (each takes {each}): "
             "indices or views of shared data instead of copies, float16 or uint8"
         )
         facts = (
@@ -331,9 +331,9 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
         cause = next(cause for cause, fits in RULES if fits(attribute))
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
             cause = LOSSES
-        remedy = cause.remedy.format(name=attribute.name, unit=context.unit)
+        remedy = cause.remedy.format(name=_in_code(growth.name), unit=context.unit)
         if cause is UNBOUNDED and growth.name.startswith(LOCAL_VARIABLE_PREFIX):
-            cause, remedy = HELD_BY_LOCAL_OR_NATIVE, _local_remedy(growth.name)
+            cause, remedy = HELD_BY_LOCAL_OR_NATIVE, f"bound or clear {_in_code(growth.name)}"
     sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
     return cause.finding(
         growth,
@@ -580,12 +580,12 @@ def _object_finding(
         holder = max(paths, key=lambda path: paths[path], default="")
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
-        remedy = _local_remedy(holder)
+        remedy = f"bound or clear {_in_code(holder)}"
     cause = HELD_BY_LOCAL_OR_NATIVE
     if holder.startswith(CYCLES_HOLDER_PREFIX):
         cause, remedy = CYCLES, CYCLES.remedy.format(unit=context.unit)
     elif _TRACEBACK in holder:
-        cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=without_main_module(holder.partition("[")[0]))
+        cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=_in_code(holder))
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
 
 
@@ -607,9 +607,9 @@ def _kept_finding(
     if not kept:
         return None
     _, path, type_ = min(kept)
-    most, name = rising[type_], without_main_module(path.partition("[")[0])
+    most = rising[type_]
     facts = f"{most.after:,} are kept, {most.before:,} at {context.unit} {most.since:g}", f"held by {path}"
-    remedy = KEPT.remedy.format(name=name)
+    remedy = KEPT.remedy.format(name=_in_code(path))
     return KEPT.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
@@ -619,9 +619,12 @@ def _package(name: str) -> str:
     return name.partition(".")[0].lstrip("_")
 
 
-def _local_remedy(holder: str) -> str:
-    function, _, variable = holder.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
-    return f"bound or clear {variable.partition('[')[0]}, in {function}"
+def _in_code(path: str) -> str:
+    """Name the attribute or variable that a path begins at, as its owner looks for it: `kept in main`."""
+    if not path.startswith(LOCAL_VARIABLE_PREFIX):
+        return without_main_module(path.partition("[")[0])
+    function, _, variable = path.removeprefix(LOCAL_VARIABLE_PREFIX).partition(": ")
+    return f"{variable.partition('[')[0]} in {function}"
 
 
 def _size(before: int, after: int) -> str:
