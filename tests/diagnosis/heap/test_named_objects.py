@@ -75,6 +75,67 @@ def test_a_container_is_found_by_its_name_with_its_size(held: Census, path: str,
     assert found.items == items and found.bytes == pytest.approx(size, rel=0.25)
 
 
+RECORDS = """
+import collections, sys
+Step = collections.namedtuple("Step", "a b c d e")
+class Item:
+    def __init__(self, *parts): self.a, self.b, self.c, self.d, self.e = parts
+def parts(large): return [bytes(5000 if i == large else 8) for i in range(5)]
+kept = {}
+for large in range(5):
+    kept[f"tuple{large}"] = [tuple(parts(large)) for _ in range(600)]
+    kept[f"list{large}"] = [parts(large) for _ in range(600)]
+    kept[f"dict{large}"] = collections.deque(dict(zip("abcde", parts(large))) for _ in range(600))
+    kept[f"named{large}"] = [Step(*parts(large)) for _ in range(600)]
+    kept[f"object{large}"] = [Item(*parts(large)) for _ in range(600)]
+globals().update(kept)
+del kept
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_each_field_of_a_record_counts() -> None:
+    with running([sys.executable, "-c", RECORDS]) as program:
+        sizes = {one.path: one.bytes for one in looked(program.pid).containers}
+    kinds = ("tuple", "list", "dict", "named", "object")
+    assert {f"__main__.{kind}{large}" for kind in kinds for large in range(5)} <= sizes.keys()
+    own = 600 * (5000 + 5 * 41)  # beside the records' own
+    assert all(own <= size <= 1.15 * own for path, size in sizes.items() if path[-1].isdecimal()), sizes
+
+
+SHARED = """
+import collections, sys
+def steps(number, episode):
+    state = {"image": bytes(4000), "step": 0}
+    for i in range(number):
+        after = {"image": bytes(4000), "step": i}
+        yield (state, i, 0.5, after, False)
+        state = {"image": bytes(4000), "step": 0} if i % episode == episode - 1 else after
+class Model:
+    def __init__(self): self.weights, self.parts = bytes(900_000), [bytes(1000) for _ in range(100)]
+chained = collections.deque(steps(600, 10), maxlen=1000)
+listed = list(steps(600, 50))
+model, same = Model(), {"table": bytes(700_000)}
+with_model = [{"model": model, "own": bytes(3000)} for _ in range(600)]
+repeated = [same] * 600
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_items_share_counts_once() -> None:
+    with running([sys.executable, "-c", SHARED]) as program:
+        sizes = {one.path: one.bytes for one in looked(program.pid).containers}
+    for path, size in {
+        "chained": 660 * 4300 + 600 * 100,
+        "listed": 612 * 4300 + 600 * 100,
+        "with_model": 600 * 3300,
+        "repeated": 5000,  # what has a name of its own is counted there
+    }.items():
+        assert sizes[f"__main__.{path}"] == pytest.approx(size, rel=0.15), path
+
+
 def test_what_is_in_it_is_counted_from_a_sample(held: Census) -> None:
     counts = {(one.type, one.path): one.count for one in held.holders}
     assert counts["__main__.Loss", "__main__.Trainer.kept[i]"] == 2000

@@ -12,7 +12,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
 from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, capacity_of, is_program
@@ -37,7 +37,7 @@ CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes a
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the largest (chosen)
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
-_FEW_KEYS = 8  # A dict of at most so many keys is a namespace: its values have names of their own (chosen).
+_FEW = 8  # A dict of at most so many keys is a namespace: its values have names of their own (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
@@ -47,6 +47,7 @@ _TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without referen
 _ARRAYS = {"ndarray", "tensor"}
 _MMAP = "mmap.mmap"  # its address and its size follow the object's head
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
+_REFERENCES = 0xFFFFFFFF  # the bits of a reference count's word that count in each version
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
@@ -62,23 +63,42 @@ class _Named:
     owner: RemoteObject | None  # whose attribute it is
 
 
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """An object that was met in a container."""
+
+    number: float  # of objects that it stands for
+    bytes: int
+    kind: str
+    path: str
+    references: int  # to it, or to what leads to it from the container's item: the most of them
+
+
 @dataclass(slots=True)
 class _Content:
-    """What was met in a container: by address, how many objects this one stands for, its bytes, type and path."""
+    """What was met in a container, by address."""
 
-    found: dict[int, tuple[float, int, str, str]] = field(default_factory=dict)
+    found: dict[int, _Met] = field(default_factory=dict)
 
-    def add_sample(self, parts: Sequence[_Content], weight: float) -> None:
-        """Add what was met in each sampled item, `weight` items for each; what several share counts once."""
+    def add_sample(self, parts: Sequence[_Content], weight: float, references: int) -> None:
+        """Add what was met in each sampled item, `weight` items for each; `references`: to the container.
+
+        What several items share stands for fewer: as many references lead to it from all of them as it has. That is
+        so, too, for what was met in one item, where others of its kind are shared by neighbours: the next state of a
+        step and the state of the one that follows.
+        """
         times = Counter(address for part in parts for address in part.found)
-        for part in parts:
-            for address, (number, size, kind, path) in part.found.items():
-                scale = weight if times[address] == 1 or weight <= 1.0 else 1.0
-                self.found.setdefault(address, (number * scale, size, kind, path))
+        met = {address: one for part in reversed(parts) for address, one in part.found.items()}
+        numbers = {address: weight * n / max(n, met[address].references) for address, n in times.items()}
+        shared = {met[address].kind for address, n in times.items() if n > 1 and numbers[address] >= n}
+        for address, one in met.items():
+            counts_once = times[address] == 1 and one.kind not in shared
+            number = one.number * (weight if counts_once or weight <= 1.0 else max(1.0, numbers[address]))
+            self.found.setdefault(address, replace(one, number=number, references=max(one.references, references)))
 
     @property
     def bytes(self) -> int:
-        return int(sum(number * size for number, size, _, _ in self.found.values()))
+        return int(sum(one.number * one.bytes for one in self.found.values()))
 
 
 def look_at_names(pid: int, resident: ResidentBytes | None = None) -> tuple[Census, int | None]:
@@ -124,11 +144,11 @@ class NamedObjects:
                 break
             content = self._content(one.obj, one.path)
             containers.setdefault(one.path, []).append((one, content.bytes))
-            graphs += sum(content.found[address][0] for address in self._graphs & content.found.keys())
-            for number, size, kind, path in content.found.values():
-                counts[kind] += round(number)
-                sizes[kind] += round(number * size)
-                paths[kind, path] += round(number)
+            graphs += sum(content.found[address].number for address in self._graphs & content.found.keys())
+            for met in content.found.values():
+                counts[met.kind] += round(met.number)
+                sizes[met.kind] += round(met.number * met.bytes)
+                paths[met.kind, met.path] += round(met.number)
         found = [self._size(path, parts) for path, parts in containers.items()]
         found.sort(
             key=lambda size: (not size.path.startswith("__main__.") or size.path.count(".") > 1, -(size.bytes or 0))
@@ -198,7 +218,7 @@ class NamedObjects:
         """Add a container or array to `found`; yield the names in an object, a module or a class."""
         kind = obj.heap_type
         shape, name = kind.shape, kind.name
-        if shape == "dict" and 0 < obj.count() <= _FEW_KEYS and (items := self._keyed(obj)) is not None:
+        if shape == "dict" and 0 < obj.count() <= _FEW and (items := self._keyed(obj)) is not None:
             yield from ((value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS)
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
@@ -263,24 +283,28 @@ class NamedObjects:
             size, items, total = self._measure(obj, path)
         except _BROKEN:
             return content
-        content.found[obj.address] = 1.0, size, kind.name, path
+        references = obj.word(0) & _REFERENCES
+        content.found[obj.address] = _Met(1.0, size, kind.name, path, references)
         if not is_sample:
             self._add_array(obj, size, path)
         if level >= _MAX_INSIDE or not items:
             return content
-        chosen = _sample(items, _spread(level)) if kind.shape in _CONTAINERS else items
-        is_sample = is_sample or (kind.shape in _CONTAINERS and total > len(chosen))
+        # Few items may be the fields of a record, as (state, action, reward, next state): none stands for another.
+        is_sampled = kind.shape in _CONTAINERS and total > _FEW
+        chosen = _sample(items, _spread(level)) if is_sampled else items
+        is_sample = is_sample or (is_sampled and total > len(chosen))
         parts = []
         for label, address in chosen:
             if not self._may_go_on():
                 break
-            inner = self._object(address) if address and address not in self._seen else None
-            if inner is not None and not is_program(inner.heap_type) and not _is_iterator(inner.heap_type):
+            inner = None if address in self._seen else self._object(address)
+            if inner is None or is_program(inner.heap_type) or _is_iterator(inner.heap_type):
+                parts.append(_Content())
+            else:
                 parts.append(self._content(inner, path + label, level + 1, is_sample))
         if len(parts) > 1 and not self._may_go_on():  # The last one is not whole.
             parts.pop()
-        if parts:
-            content.add_sample(parts, max(1.0, total / len(parts)) if kind.shape in _CONTAINERS else 1.0)
+        content.add_sample(parts, max(1.0, total / max(1, len(parts))) if is_sampled else 1.0, references)
         return content
 
     def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
@@ -345,7 +369,7 @@ class NamedObjects:
         """Return some of `count` references from an address on: all of a few, else at equal distances."""
         if count <= 4 * _SAMPLED:
             return [("[i]", one) for one in obj.words(first, count)] if count else []
-        return [("[i]", obj.words(first + 8 * (i * (count - 1) // (_SAMPLED - 1)), 1)[0]) for i in range(_SAMPLED)]
+        return [("[i]", obj.words(first + 8 * i, 1)[0]) for i in _places(count, _SAMPLED)]
 
     def _deque(self, obj: RemoteObject, fixed: int) -> tuple[int, list[tuple[str, int]], int]:
         (left, right), (low, high), count = obj.pair(24), obj.pair(40), obj.count()
@@ -359,12 +383,11 @@ class NamedObjects:
         keys_at, values_at = obj.pair(32)
         keys, count = self._builtins.keys(keys_at, obj.read), obj.count()
         size = fixed + (8 * keys.room if values_at else keys.bytes if keys.room else 0)
-        if count <= _FEW_KEYS and (items := self._keyed(obj)) is not None:
+        if count <= _FEW and (items := self._keyed(obj)) is not None:
             return size, [(f"[{key!r}]", value) for key, value in items], len(items)
         if values_at or keys.count <= 4 * _SAMPLED:
             return size, [("[k]", value) for _, value in self._builtins.items(obj.address, 4 * _SAMPLED)], count
-        places = (i * (keys.count - 1) // (_SAMPLED - 1) for i in range(_SAMPLED))
-        values = (obj.words(keys.first + 8 * (keys.width * (i + 1) - 1), 1)[0] for i in places)
+        values = (obj.words(keys.first + 8 * (keys.width * (i + 1) - 1), 1)[0] for i in _places(keys.count, _SAMPLED))
         return size, [("[k]", value) for value in values if value], count
 
     def _add_array(self, obj: RemoteObject, size: int, path: str) -> None:
@@ -389,10 +412,15 @@ def _spread(level: int) -> int:
 
 
 def _sample(items: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
-    """Return at most so many items at equal distances, the first and the last among them."""
-    if len(items) <= most:
-        return items
-    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+    return items if len(items) <= most else [items[i] for i in _places(len(items), most)]
+
+
+def _places(count: int, most: int) -> list[int]:
+    """Return `most` of `count` places at equal distances, the first two and the last among them.
+
+    Two are neighbours, to see what neighbours share.
+    """
+    return [0, *(1 + i * (count - 2) // (most - 2) for i in range(most - 1))]
 
 
 def _is_iterator(kind: HeapType) -> bool:
