@@ -180,7 +180,8 @@ def forecast_errors(
     That is the unit of the interrupt, and as many more as the unwatched run took from as much memory to the limit.
     """
     ends = [one for one in events if one["event"] == "interrupt" and one["gen"] is not None and one["used"]]
-    marked = [(one["t"], float(one["gen"])) for one in events if one["event"] == "marker"]
+    markers = [one for one in events if one["event"] == "marker"]
+    marked = [(one["t"], float(one["gen"])) for one in markers if one["unit"] == markers[-1]["unit"]]
     passes_s = alone.seconds_to(limit, of)
     if not ends or passes_s is None or len(marked) < 4:
         return {}

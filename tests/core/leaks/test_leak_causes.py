@@ -55,6 +55,21 @@ def kept(
     ]
 
 
+@pytest.mark.parametrize(("generations", "causes"), [(3, []), (4, []), (5, ["unbounded_container"])])
+def test_the_same_objects_that_become_larger_may_be_done_soon(generations: int, causes: list[str]):
+    members = {
+        "items": {"__main__.Trainer.population": (16, None)},
+        "ways": {("set", "__main__.Trainer.population[i]"): 16},
+    }
+    found, _ = after(
+        [
+            {"used": (500 + 40 * n) * MB, "containers": {"__main__.Trainer.population": (100 + 40 * n) * MB}, **members}
+            for n in range(generations)
+        ]
+    )
+    assert [one.cause for one in found] == causes
+
+
 @pytest.mark.parametrize(
     ("type_", "cause", "remedy"),
     [

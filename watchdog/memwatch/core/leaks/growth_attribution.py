@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ from memwatch.core.text_and_units import without_main_module
 MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
 MIN_UNFILLED_BYTES = 1 << 20  # of an array that is said to fill (chosen)
 MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
+ALIKE = (
+    0.5  # Objects that become more by less than this share of the relative rise of bytes do not explain it (chosen).
+)
 IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
 
 _BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
@@ -69,6 +73,7 @@ class AttributeGrowth:
     elsewhere: int  # of them that another attribute holds, too
     tensors_per_unit: float  # the growth in number of torch's tensors in it
     driver: GrowthDriver | None  # the level that counts its items
+    gains_objects: bool  # more are in it; else the same ones became larger
 
     @property
     def name(self) -> str:
@@ -110,6 +115,7 @@ def attribute_growths(
             / (latest.position - growth.since),
             driver=counted.get(growth.name)
             or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
+            gains_objects=_gains_objects(growth, first, latest),
         )
 
 
@@ -158,6 +164,20 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
         return min(own, key=lambda key: (len(key[1]), -risen[key]))
     grown = {type_: latest.sizes.get(type_, 0) - first.sizes.get(type_, 0) for type_, _ in known}
     return max(known, key=lambda key: ("." in key[0], grown[key[0]], risen[key]), default=("", attribute))
+
+
+def _gains_objects(growth: Growth, first: ExaminationRecord, latest: ExaminationRecord) -> bool:
+    """Whether its items, or all objects in it, became more to a like degree as its bytes; so it is where none count."""
+    bytes_risen = _relative_rise(growth.before, growth.after)
+    items = (record.items.get(growth.name, (0, None))[0] for record in (first, latest))
+    objects = (
+        sum(n for (_, path), n in one.path_counts.items() if _is_in(path, growth.name)) for one in (first, latest)
+    )
+    return max(_relative_rise(*items), _relative_rise(*objects)) >= ALIKE * bytes_risen
+
+
+def _relative_rise(before: float, after: float) -> float:
+    return (after - before) / before if before else math.inf
 
 
 def _is_in(path: str, attribute: str) -> bool:

@@ -35,7 +35,9 @@ from memwatch.core.text_and_units import format_bytes, without_main_module
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
-SEVERAL = 4  # Generations after which objects that live for a part of each would have been seen (chosen).
+SEVERAL = (
+    4  # Generations in which objects that live for a part of each, and growth that ends, would have been seen (chosen).
+)
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
@@ -308,7 +310,7 @@ RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
 
 
 def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, graphs: Growth | None) -> Finding | None:
-    """Say why an attribute grows; None where it fills up to a capacity for which there is headroom.
+    """Say why an attribute grows; None where that is not known yet, or it fills up to a capacity that fits.
 
     `graphs`: the growth in number of all tensors that keep their graph.
     """
@@ -328,6 +330,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
             f"full it needs {format_bytes(full)}; the limit falls at about {most}",
         )
     else:
+        if not attribute.gains_objects and growth.steps < SEVERAL:  # as state that is made when it is first needed
+            return None
         cause = next(cause for cause, fits in RULES if fits(attribute))
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
             cause = LOSSES
