@@ -44,6 +44,17 @@ def test_the_latest_of_one_place_counts():
     assert trailing_growth("x", [(1, 0), (2, 9), (2, 10), (3, 20)]).per_unit == 10.0
 
 
+@pytest.mark.parametrize(
+    ("slack", "since"),
+    [(0.0, None), (1.0, 2)],  # of 0.5 s each, and of a minute
+)
+def test_where_generations_are_as_short_as_a_look_two_of_them_may_show_the_same(slack, since):
+    found = trailing_growth("x", [(2, 20), (4, 40), (6, 60), (7, 60), (18, 170)], slack)
+    assert (found and found.since) == since
+    assert trailing_growth("x", [(2, 20), (4, 40), (6, 60), (7, 60)], slack) is None  # it may have ended
+    assert trailing_growth("x", [(2, 20), (4, 40), (6, 60), (7, 50), (18, 170)], slack) is None
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=3, max_size=12), st.integers(1, 100), st.floats(0.001, 1000))
 def test_a_rise_never_begins_before_the_series_and_never_falls(values, first, step):
     points = [(first + i * step, value) for i, value in enumerate(values)]

@@ -20,6 +20,7 @@ MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen) ...
 CLEARLY = 0.6  # ... and the same share relative to the next best phase (chosen).
+POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: their moments differ by up to this much.
 AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
@@ -297,6 +298,13 @@ class ExaminationHistory:
         first, latest = self.record_at(since), self.comparable[-1]
         return (latest.t - first.t) / (latest.position - first.position)
 
+    @property
+    def _slack(self) -> float:
+        """By how much a position may be wrong, in units: where these take seconds, that is a unit or two."""
+        records = self.comparable
+        units = records[-1].position - records[0].position if records else 0.0
+        return POSITION_SECONDS / ((records[-1].t - records[0].t) / units) if units > 0.0 else 0.0
+
     def held_since(self, position: float) -> int:
         """Return the most bytes by which an attribute grew since a position, even if in one step only."""
         first, latest = self.record_at(position).containers, self.comparable[-1].containers
@@ -312,7 +320,7 @@ class ExaminationHistory:
             if asked in self._wanted and points:
                 (first_x, first), (x, latest) = points[0], points[-1]
                 flat = Growth(name, first, latest, (latest - first) / (x - first_x) if x > first_x else 0.0, first_x, 0)
-                found.append(trailing_growth(name, points) or flat)
+                found.append(trailing_growth(name, points, self._slack) or flat)
         return found
 
     @property
@@ -325,7 +333,7 @@ class ExaminationHistory:
     def growth(self, name: str, value: Callable[[ExaminationRecord], int | None]) -> Growth | None:
         """Return the growth of a single figure, which gets this name; None where it does not grow."""
         points = ((record.position, value(record)) for record in self.comparable)
-        return trailing_growth(name, [(position, known) for position, known in points if known is not None])
+        return trailing_growth(name, [(x, known) for x, known in points if known is not None], self._slack)
 
     # --- growth of named figures, the fastest first ---
 
@@ -367,13 +375,13 @@ class ExaminationHistory:
 
         A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known.
         """
-        known = [(record.position, named(record)) for record in self.comparable]
+        known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
         found = []
         for name in known[-1][1] if known else ():
             first = next(i for i, (_, figures) in enumerate(known) if name in figures)
             points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
             points += [(position, figures[name]) for position, figures in known[first:] if name in figures]
-            if (growth := trailing_growth(name, points)) is not None:
+            if (growth := trailing_growth(name, points, slack)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
 
@@ -384,19 +392,28 @@ def _position_within(generation: float, step: float, over: float) -> float:
     return generation if over < AT_START else round(generation + over * step, 2)
 
 
-def trailing_growth(name: str, points: Sequence[tuple[float, int]]) -> Growth | None:
-    """Return the growth at the end of a series of (position, value): consecutive rises at rates that are alike."""
+def trailing_growth(name: str, points: Sequence[tuple[float, int]], slack: float = 0.0) -> Growth | None:
+    """Return the growth at the end of a series of (position, value): consecutive rises at rates that are alike.
+
+    `slack`: by how much the distance of two positions may be wrong; so close together, values may be equal.
+    """
     points = list(dict(points).items())  # the latest value at each position
     rates: list[float] = []
-    for (x, before), (later_x, after) in pairwise(reversed(points)):
-        rate = (before - after) / (x - later_x) if x > later_x else 0.0
-        usual = median(rates, default=rate)
-        if rate <= 0.0 or not usual / MAX_RATE_RATIO <= rate <= usual * MAX_RATE_RATIO:
+    start = (0.0, 0)
+    for (x, after), (before_x, before) in pairwise(reversed(points)):
+        distance, rise = x - before_x, after - before
+        if distance <= 0.0 or rise < 0 or (rise == 0 and not (rates and distance <= slack)):
             break
-        rates.append(rate)
+        usual = median(rates, default=rise / distance)
+        highest = rise / (distance - slack) if distance > slack else math.inf
+        if rise / (distance + slack) > usual * MAX_RATE_RATIO or highest < usual / MAX_RATE_RATIO:
+            break
+        if rise > 0:
+            rates.append(rise / distance)
+            start = before_x, before
     if len(rates) < MIN_STEPS:
         return None
-    (first_x, first), (latest_x, latest) = points[-1 - len(rates)], points[-1]
+    (first_x, first), (latest_x, latest) = start, points[-1]
     return Growth(name, first, latest, (latest - first) / (latest_x - first_x), first_x, len(rates))
 
 
