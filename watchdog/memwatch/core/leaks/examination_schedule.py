@@ -103,6 +103,10 @@ class CpuWindow:
     def forget_running(self) -> None:
         self._reserved = 0.0
 
+    def spent_since(self, began_t: float) -> float:
+        """Return what was spent by those that began at this time or later."""
+        return sum(cpu for began, _, cpu in self._spent if began >= began_t)
+
     def spent(self, t: float) -> float:
         """Return what was spent or is reserved; of one that lasted longer than the window, its share of it."""
         begin = t - WINDOW_SECONDS
@@ -131,6 +135,7 @@ class ExaminationSchedule:
         self._objects: dict[int, int] = {}  # tracked, at the latest look, by the worker's PID; 0: the trainer's own
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
         self._retry_t, self._failures = math.inf, 0
+        self._waits_since_t = math.inf  # for the budget of a whole heap
         self.needs_within = False  # growth that names do not explain was never seen within a generation
         self.refusal = ""  # why the whole heap is not read
         self._wanted = ""  # the reason for an examination after the next sample; empty: none is wanted
@@ -271,13 +276,15 @@ class ExaminationSchedule:
         if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
             return None
         whole_cpu = self._whole_cpu_seconds(reading.used_bytes, need.worker)
+        self._waits_since_t = min(self._waits_since_t, t) if need.whole else math.inf
         is_known = _pid(need.worker) in self._objects
         is_cheap = is_known and whole_cpu <= CHEAP_SHARE * window.seconds
         if is_cheap or need.whole or reason == "request":
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
                 if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
+                    self._waits_since_t = math.inf
                     return None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS
-                if need.whole or reason == "request":
+                if reason == "request" or (need.whole and not self._fits_before(t, whole_cpu)):
                     return None
             elif need.whole or reason == "request":
                 seconds = self._throttled_seconds(whole_cpu, left)
@@ -304,6 +311,12 @@ class ExaminationSchedule:
         if self.needs_within and self._latest_reason in SKIPPABLE:  # What was freed since shows only now.
             return True
         return (t - self._latest_t) * (window.seconds - spent) >= cpu_seconds * window.seconds_to_forget(t)
+
+    def _fits_before(self, t: float, whole_cpu: float) -> bool:
+        """Whether a look at names does not put off the whole heap that is waited for; meanwhile those are spaced."""
+        room = self._window.seconds - whole_cpu - self._window.spent_since(self._waits_since_t)
+        spaced = (t - self._latest_t) * room >= self._names_cpu * self._window.seconds_to_forget(t)
+        return self._names_cpu <= room and spaced
 
     def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
         """Return how long an examination takes that may use so much at once, and then its share of a core."""
