@@ -55,6 +55,13 @@ def kept(
     ]
 
 
+@pytest.mark.parametrize(("forecast", "causes"), [(0.0, ["unbounded_container"]), (5000 * MB, [])])
+def test_what_is_little_of_the_growth_that_is_forecast_is_no_cause(forecast: float, causes: list[str]):
+    """Memory stood for some examinations, all that grew then is a list of figures, and memory grows in steps."""
+    found, _ = after(kept("float"), replace(SITUATION, forecast_growth=forecast))
+    assert [one.cause for one in found] == causes
+
+
 @pytest.mark.parametrize(("generations", "causes"), [(3, []), (4, []), (5, ["unbounded_container"])])
 def test_the_same_objects_that_become_larger_may_be_done_soon(generations: int, causes: list[str]):
     members = {

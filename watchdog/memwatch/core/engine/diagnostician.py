@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnose, Diagnosed
@@ -17,8 +18,9 @@ from memwatch.core.examination import (
     GrowthDriver,
     StackGrowth,
 )
+from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
+from memwatch.core.leaks.examination_history import HOUR, ExaminationHistory, ExaminationRecord
 from memwatch.core.leaks.examination_schedule import (
     DiagnosisPolicy,
     ExaminationNeed,
@@ -29,10 +31,21 @@ from memwatch.core.leaks.examined_processes import ExaminedProcess, ProcessChoic
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
 from memwatch.core.leaks.leak_causes import find_causes
 from memwatch.core.measurements import HOST, Sample
-from memwatch.core.snapshot import Gauge, NeighbourGrowth
+from memwatch.core.snapshot import Gauge, NeighbourGrowth, WatchState
 
 RECORDINGS_KEPT = 4  # Latest recordings that are reported together (chosen).
 MAX_LINES = 10  # Lines of code in a diagnosis (chosen).
+
+
+class MonitorProtocol(Protocol):
+    """Main memory as the engine follows it."""
+
+    @property
+    def state(self) -> WatchState: ...
+    @property
+    def host_outlook(self) -> Outlook | None: ...
+    @property
+    def neighbour_growth(self) -> NeighbourGrowth | None: ...
 
 
 class Diagnostician:
@@ -41,22 +54,17 @@ class Diagnostician:
     def __init__(
         self,
         policy: DiagnosisPolicy,
+        monitor: MonitorProtocol,
         *,
         ledger: GenerationLedger,
         gauges: Mapping[str, Gauge],
+        heap_gauges: dict[str, Gauge],
         act: Callable[[Action], None],
-        seconds_left: Callable[[float], float] = lambda _: math.inf,
-        is_warned: Callable[[], bool] = lambda: False,
         counts_types: bool = False,
     ) -> None:
-        """`seconds_left` until memory is expected to reach its limit; `is_warned`: memwatch has warned of that, and any
-        growth counts, however slow; `counts_types`: the user expects some counts.
-        """
-        self._is_warned = is_warned
-        self._policy, self._ledger, self._gauges, self._act = policy, ledger, gauges, act
-        self.neighbour_growth: Callable[[], NeighbourGrowth | None] = lambda: None  # of main memory
-        self._seconds_left, self._counts_types = seconds_left, counts_types
-        self.heap_gauges: dict[str, Gauge] = {}  # containers in the trainer's heap that fill up to a capacity
+        """`heap_gauges`: to keep containers in that fill up to a capacity; `counts_types`: the user expects some."""
+        self._policy, self._monitor, self._ledger, self._act = policy, monitor, ledger, act
+        self._gauges, self._heap_gauges, self._counts_types = gauges, heap_gauges, counts_types
         self._begin(0.0)
 
     def _begin(self, t: float) -> None:
@@ -70,7 +78,7 @@ class Diagnostician:
         self._generation_began, self._began_before_watch = False, False  # since the latest reading of memory
         self._phase_changed = False  # a phase began, or an examination ended, since then
         self._reading: MemoryReading | None = None
-        self.heap_gauges.clear()
+        self._heap_gauges.clear()
         self.diagnosis: Diagnosis | None = None
 
     def _begin_histories(self, t: float) -> None:
@@ -93,7 +101,7 @@ class Diagnostician:
         self.schedule.forget_generations()
         self._begin_histories(t)
         self.diagnosis = None
-        self.heap_gauges.clear()
+        self._heap_gauges.clear()
 
     def begin_generation(self, t: float, before_watch: bool) -> None:
         self._generation_began, self._began_before_watch = True, before_watch
@@ -132,7 +140,7 @@ class Diagnostician:
             self._phase_changed = False
             for history in self._histories:
                 history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
-        need = ExaminationNeed(self._needs_whole, self._seconds_left(t), self._choice.worker)
+        need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker)
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),
             self.schedule.start_recording_if_due(t, reading),
@@ -142,6 +150,21 @@ class Diagnostician:
         if self.schedule.refusal and not self._refusal:  # told once
             self._refusal = self.schedule.refusal
             self._act(notices.no_whole_scan(t, self._refusal))
+
+    @property
+    def _seconds_to_limit(self) -> float:
+        """How soon memory is expected to reach its limit."""
+        outlook = self._monitor.host_outlook
+        eta = outlook.forecast.eta_seconds if outlook is not None and outlook.forecast is not None else None
+        return math.inf if eta is None else eta
+
+    def _forecast_growth(self, has_generations: bool) -> float:
+        """Return the bytes by which memory grows in a generation, or in an hour, as forecast; 0: not known."""
+        outlook = self._monitor.host_outlook
+        trend = outlook.trend if outlook is not None else None
+        if trend is None:
+            return 0.0
+        return (trend.growth_per_generation or 0.0) if has_generations else HOUR * trend.growth_per_second
 
     @property
     def _needs_whole(self) -> bool:
@@ -195,7 +218,7 @@ class Diagnostician:
             latest, before = shown.records[-1], shown.records[-2] if len(shown.records) > 1 else None
             if process is self._own:
                 measured = names.records[-1] if has_names else latest
-                self.heap_gauges.update((level.name, level) for level in fill_gauges(measured))
+                self._heap_gauges.update((level.name, level) for level in fill_gauges(measured))
             self._act(notices.examined(t, unit, event, latest, before))
         if has_heap or (has_names and event.asked.whole_objects is not None):
             self._failure = None
@@ -203,13 +226,16 @@ class Diagnostician:
             self._report_failure(t, event)
         record = names.records[-1] if has_names else heaps.records[-1] if has_heap else None
         is_own = process is self._own
+        has_generations = event.asked.generation is not None
+        is_warned = self._monitor.state is not WatchState.WATCHING  # any growth counts then, however slow
         context = DiagnosisContext(
-            unit=unit if event.asked.generation is not None else "hour",
+            unit=unit if has_generations else "hour",
             headroom_bytes=self._headroom_at(record) if is_own else None,
-            threshold_bytes=0.0 if self._is_warned() else self._policy.leak_threshold_bytes,
+            threshold_bytes=0.0 if is_warned else self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
+            forecast_growth=self._forecast_growth(has_generations) if is_own else 0.0,
             gauges=self._gauges if is_own else {},
-            neighbours=self.neighbour_growth() if is_own else None,
+            neighbours=self._monitor.neighbour_growth if is_own else None,
         )
         causes = find_causes(heaps, names, context)
         process.explained, history = causes.explained, causes.history

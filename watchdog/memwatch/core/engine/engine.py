@@ -59,24 +59,24 @@ class Engine:
         self._own_saves = 0  # checkpoints of this attempt without a signal by memwatch
         self._gauges: dict[str, Gauge] = {}
         self._expectations = Expectations(expectations)
-        self._diagnostician = Diagnostician(
-            diagnosis,
-            ledger=self._ledger,
-            gauges=self._gauges,
-            act=self._emit,
-            seconds_left=lambda t: self._monitor.seconds_to_limit,
-            is_warned=lambda: self._monitor.state is not WatchState.WATCHING,
-            counts_types=self._expectations.count_types,
-        )
+        heap_gauges: dict[str, Gauge] = {}
         self._monitor = ResourceMonitor(
             policy,
             forecaster,
             ledger=self._ledger,
             checkpoints=self._checkpoints,
-            gauges=ChainMap(self._gauges, self._diagnostician.heap_gauges),
+            gauges=ChainMap(self._gauges, heap_gauges),
             act=self._emit,
         )
-        self._diagnostician.neighbour_growth = lambda: self._monitor.neighbour_growth
+        self._diagnostician = Diagnostician(
+            diagnosis,
+            self._monitor,
+            ledger=self._ledger,
+            gauges=self._gauges,
+            heap_gauges=heap_gauges,
+            act=self._emit,
+            counts_types=self._expectations.count_types,
+        )
         self._sources: dict[str, SourceHealth] = {}
         self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)

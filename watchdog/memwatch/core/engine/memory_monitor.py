@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,7 +14,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling
-from memwatch.core.forecast.outlook import ForecasterProtocol
+from memwatch.core.forecast.outlook import ForecasterProtocol, Outlook
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
@@ -363,11 +362,10 @@ class ResourceMonitor:
         return self._decision_maker.is_pending or self._has_episode
 
     @property
-    def seconds_to_limit(self) -> float:
-        """How soon main memory is expected to reach its limit."""
+    def host_outlook(self) -> Outlook | None:
+        """That of main memory as it is now; None before its first sample."""
         resource = self._resources.get(HOST)
-        forecast = resource.current_outlook.forecast if resource is not None else None
-        return math.inf if forecast is None or forecast.eta_seconds is None else forecast.eta_seconds
+        return None if resource is None else resource.current_outlook
 
     @property
     def next_sample_within_seconds(self) -> float:

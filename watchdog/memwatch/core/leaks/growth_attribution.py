@@ -54,6 +54,7 @@ class DiagnosisContext:
     headroom_bytes: int | None
     threshold_bytes: float  # per unit; less growth is no leak
     phase: str | None  # in which memory grows the most
+    forecast_growth: float = 0.0  # of memory, bytes per unit; 0: not known
     gauges: Mapping[str, Gauge] = field(default_factory=dict)
     neighbours: NeighbourGrowth | None = None  # growth of main memory beside the trainer's own tree
 
@@ -121,7 +122,7 @@ def attribute_growths(
 
 def min_reported_growth(context: DiagnosisContext, memory: Growth) -> float:
     """Return the bytes per unit from which growth is reported."""
-    return max(context.threshold_bytes, MIN_GROWTH_SHARE * memory.per_unit)
+    return max(context.threshold_bytes, MIN_GROWTH_SHARE * max(memory.per_unit, context.forecast_growth))
 
 
 def _without_nested(growths: Sequence[Growth], latest: ExaminationRecord) -> list[Growth]:
