@@ -104,6 +104,28 @@ def test_each_field_of_a_record_counts() -> None:
     assert all(own <= size <= 1.15 * own for path, size in sizes.items() if path[-1].isdecimal()), sizes
 
 
+GENERATIONS = """
+import sys
+import numpy as np
+class Individual:
+    def __init__(self): self.genome, self.scores = np.random.rand(200), {"fitness": 1.5}
+class Algorithm:
+    def __init__(self):
+        members = np.empty(400, dtype=object)
+        members[:] = [Individual() for _ in range(400)]
+        self.population, self.best = members.reshape(20, 20), members[3]
+history = [Algorithm() for _ in range(40)]
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_arrays_of_objects_are_sampled_as_lists_are() -> None:
+    with running([sys.executable, "-c", GENERATIONS]) as program:
+        (size,) = (one.bytes for one in looked(program.pid).containers if one.path == "__main__.history")
+    assert size == pytest.approx(40 * 400 * (112 + 1600 + 2 * 184 + 100), rel=0.2)
+
+
 SHARED = """
 import collections, sys
 def steps(number, episode):

@@ -290,7 +290,7 @@ class NamedObjects:
         if level >= _MAX_INSIDE or not items:
             return content
         # Few items may be the fields of a record, as (state, action, reward, next state): none stands for another.
-        is_sampled = kind.shape in _CONTAINERS and total > _FEW
+        is_sampled = total > _FEW and (kind.shape in _CONTAINERS or kind.shape == "ndarray")
         chosen = _sample(items, _spread(level)) if is_sampled else items
         is_sample = is_sample or (is_sampled and total > len(chosen))
         parts = []
@@ -340,8 +340,8 @@ class NamedObjects:
             if size >= LARGE_BYTES and not self._memory.writable.within(data + size - 1 - fixed, data + size - fixed):
                 raise ValueError("no array: its memory is not mapped")  # It was freed while it was read.
             base = obj.word(NDARRAY_BASE_AT)
-            objects = [("[i]", one) for one in references[1:] if one != base]
-            return size, [(".base", base)] if base else objects, len(objects)
+            held = [(".base", base)] if base else [("[i]", one) for one in references[1:]]
+            return size, held, len(held)
         if shape == "frame":
             return size, [("", one) for one in references if one], len(references)
         if shape == "traceback":
