@@ -139,6 +139,7 @@ class Model:
 chained = collections.deque(steps(600, 10), maxlen=1000)
 listed = list(steps(600, 50))
 model, same = Model(), {"table": bytes(700_000)}
+in_turn = [one for i in range(300) for one in (bytes(9000), i)]
 with_model = [{"model": model, "own": bytes(3000)} for _ in range(600)]
 repeated = [same] * 600
 print('ready', flush=True)
@@ -152,6 +153,7 @@ def test_what_items_share_counts_once() -> None:
     for path, size in {
         "chained": 660 * 4300 + 600 * 100,
         "listed": 612 * 4300 + 600 * 100,
+        "in_turn": 300 * 9070,
         "with_model": 600 * 3300,
         "repeated": 5000,  # what has a name of its own is counted there
     }.items():

@@ -416,11 +416,13 @@ def _sample(items: list[tuple[str, int]], most: int) -> list[tuple[str, int]]:
 
 
 def _places(count: int, most: int) -> list[int]:
-    """Return `most` of `count` places at equal distances, the first two and the last among them.
+    """Return `most` of `count` places, in pairs of neighbours at equal distances, the first and the last among them.
 
-    Two are neighbours, to see what neighbours share.
+    Neighbours show what they share; and of two kinds of items in turn, as many are of one as of the other.
     """
-    return [0, *(1 + i * (count - 2) // (most - 2) for i in range(most - 1))]
+    pairs = most // 2
+    firsts = [i * (count - 2) // (pairs - 1) for i in range(pairs)]
+    return [place for first in firsts for place in (first, first + 1)]
 
 
 def _is_iterator(kind: HeapType) -> bool:
