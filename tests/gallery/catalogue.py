@@ -80,5 +80,6 @@ CATALOGUE = (
     Program("DEAP", "evolution.py", "generation", None, words=("deap",), cause=r"History", saves=False, python=SMALL),
     Program("pymoo", "evolution.py", "generation", None, words=("pymoo",), cause=r"history", saves=False),
     Program("Gensim Word2Vec", "word2vec.py", "epoch", None, cause=r"Epochs\.vectors", python=SMALL),
+    Program("torchrl DQN", "torchrl_dqn.py", "step", 60_000, cause=r"Batches\.seen"),
     Program("CatBoost", "catboost_fit.py", "iteration", None, cause=r"KEPT"),
 )
