@@ -21,7 +21,7 @@ from memwatch.core.events import (
     Notice,
     PhaseSeen,
 )
-from memwatch.core.examination import AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
+from memwatch.core.examination import NOT_ASKED, AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_schedule import KILL_SECONDS, WINDOW_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict
@@ -58,7 +58,8 @@ class Watched:
                 if not self.hangs:
                     cpu = min(self.cpu, one.cpu_seconds)  # It is throttled.
                     found = replace(self.answer, names=self.answer.census, cpu_seconds=cpu, names_cpu_seconds=cpu)
-                    self.feed(Diagnosed(self.t, one, found if self.reads_whole(one) else replace(found, census=None)))
+                    only_names = replace(found, census=None, census_reason=NOT_ASKED)
+                    self.feed(Diagnosed(self.t, one, found if self.reads_whole(one) else only_names))
         return actions
 
     def reads_whole(self, asked: Diagnose) -> bool:
@@ -169,6 +170,14 @@ def test_one_that_takes_more_than_a_minute_may_is_throttled_where_it_can_end_in_
         assert first.cpu_share == pytest.approx(0.045) and first.kill_seconds > 600 and refused == []
 
 
+def test_a_heap_that_has_grown_since_its_objects_were_counted_is_not_read_as_a_cheap_one():
+    """As that of a program which was still importing."""
+    watched = Watched()
+    watched.answer = replace(watched.answer, tracked_objects=50_000)
+    watched.generations(2)
+    assert watched.asked[1].whole_objects is not None and 50_000 <= watched.asked[1].whole_objects < 400_000
+
+
 def test_an_examination_that_fails_is_made_again_soon_and_then_ever_more_rarely() -> None:
     watched = Watched()
     watched.answer = Examination(census_reason="no CPython", names_reason="no CPython")
@@ -187,7 +196,7 @@ def test_where_names_explain_the_growth_the_whole_heap_is_not_read() -> None:
             watched.answer = replace(examined(index, containers=held).found, tracked_objects=400_000)
             watched.used += 60 * MB
             watched.generations(1, first=index)
-        assert any(one.whole_objects is None for one in watched.asked) is not explained
+        assert any(watched.reads_whole(one) for one in watched.asked) is not explained
         findings = [one.text for one in watched.notices if one.event == "finding"]
         assert len(findings) == explained
 
@@ -403,7 +412,7 @@ def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
     assert known is not None
     assert [(one.generation, one.phase) for one in known.moments] == [(1, None), (2, "train")]
     assert known.moments[1].python_bytes == second.fields["python_bytes"]
-    watched.answer = Examination(census_reason="no right to read it")
+    watched.answer = Examination(census_reason="no right to read it", names_reason="no right to read it")
     watched.feed(GenerationSeen(watched.t, 3, 10))
     watched.look()
     assert watched.notices[-1].text == "not examined: no right to read it"
@@ -415,7 +424,7 @@ def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_
     def reported() -> list[str]:
         return [one.text for one in watched.notices if one.event == "not_examined"]
 
-    watched.answer = Examination(census_reason="no right to read it")
+    watched.answer = Examination(census_reason="no right to read it", names_reason="no right to read it")
     for index in range(1, 5):
         watched.feed(GenerationSeen(watched.t, index, 10))
         watched.look()
@@ -423,7 +432,10 @@ def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_
     watched.feed(ExaminationAsked(watched.t))
     watched.look()
     assert len(reported()) == 2
-    for answer in (examined(2).found, Examination(census_reason="no right to read it")):
+    for answer in (
+        examined(2).found,
+        Examination(census_reason="no right to read it", names_reason="no right to read it"),
+    ):
         watched.answer = answer
         watched.feed(ExaminationAsked(watched.t))
         watched.look()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memwatch.app.examination_launcher import ExaminationRequest
-from memwatch.core.examination import Examination, ProcessSize, StackFrame, TypeCount
+from memwatch.core.events import Diagnose
+from memwatch.core.examination import NOT_ASKED, Examination, ProcessSize, StackFrame, TypeCount
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import format_bytes, printable
 from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
@@ -58,7 +59,7 @@ def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Ex
     """Examine a process; what cannot be read is left out, with the reason."""
     from memwatch.diagnosis.whole_heap.object_census import take_census
 
-    began, found = time.process_time(), Examination(threads_reason="not asked for")
+    began, found = time.process_time(), Examination(threads_reason=NOT_ASKED)
     try:
         with ExitStack() as stack:
             census = take_census(pid, options, resident=_resident_reader(pid, stack))
@@ -163,7 +164,7 @@ def free_bytes() -> int:
 def _look_at_names(request: ExaminationRequest) -> Examination:
     """Read what the program's own names lead to, and the kinds of its memory."""
     spent = time.process_time()
-    pid, found = _examined(request).pid, Examination(census_reason="not asked for", threads_reason="not asked for")
+    pid, found = _examined(request).pid, Examination(census_reason=NOT_ASKED, threads_reason=NOT_ASKED)
     try:
         with ExitStack() as stack:
             began = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -179,29 +180,15 @@ def _look_at_names(request: ExaminationRequest) -> Examination:
 
 
 def _examine_heap(request: ExaminationRequest) -> Examination:
-    from memwatch.diagnosis.whole_heap.object_census import CensusOptions
-
-    target, paths = _examined(request), []
-    pid = target.pid
-    for path in request.asked.paths:
-        with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
-            paths.append(parse_attribute_path(path))
-    options = CensusOptions(
-        bytes=True,
-        traced_types=request.asked.types,
-        trace_most_frequent=DEFAULT_TRACED_TYPES,
-        attribute_paths=tuple(paths),
-        containers=True,
-    )
-    most = request.asked.whole_objects
+    target, most = _examined(request), request.asked.whole_objects
     with ExitStack() as stack:
         program: RemoteMemory | None = None
         with suppress(SourceError):  # its memory may not be read
-            program = RemoteMemory(pid)
+            program = RemoteMemory(target.pid)
             stack.callback(program.close)
         names = _look_at_names(request)
         is_whole = most is None or (names.tracked_objects is not None and names.tracked_objects <= most)
-        found = examine_process(pid, options, stacks=False) if is_whole else names
+        found = _read_whole_heap(target.pid, request.asked) if is_whole else names
         is_there = program is None or program.is_there()
     after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
     processes = _processes(request.target)
@@ -220,6 +207,23 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         types = tuple(filter(_is_worth_reporting, found.census.types))
         found = replace(found, census=replace(found.census, types=types))
     return replace(found, after_seconds=round(after_seconds, 3))
+
+
+def _read_whole_heap(pid: int, asked: Diagnose) -> Examination:
+    from memwatch.diagnosis.whole_heap.object_census import CensusOptions
+
+    paths = []
+    for path in asked.paths:
+        with suppress(ConfigError):  # a history of another version may hold paths that this one cannot parse
+            paths.append(parse_attribute_path(path))
+    options = CensusOptions(
+        bytes=True,
+        traced_types=asked.types,
+        trace_most_frequent=DEFAULT_TRACED_TYPES,
+        attribute_paths=tuple(paths),
+        containers=True,
+    )
+    return examine_process(pid, options, stacks=False)
 
 
 def _examined(request: ExaminationRequest) -> Target:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+NOT_ASKED = "not asked for"  # the reason why an examination leaves something out
 UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # begins a path that starts at no attribute
 CYCLES_HOLDER_PREFIX = "nothing but each other: "  # begins a path that starts in garbage which refers to itself
 LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "local variable of main: kept[i]"

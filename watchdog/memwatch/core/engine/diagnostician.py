@@ -11,6 +11,7 @@ from typing import Protocol
 from memwatch.core.engine import notices
 from memwatch.core.events import Action, Diagnose, Diagnosed
 from memwatch.core.examination import (
+    NOT_ASKED,
     AllocationProfile,
     Diagnosis,
     Examination,
@@ -220,7 +221,7 @@ class Diagnostician:
                 measured = names.records[-1] if has_names else latest
                 self._heap_gauges.update((level.name, level) for level in fill_gauges(measured))
             self._act(notices.examined(t, unit, event, latest, before))
-        if has_heap or (has_names and event.asked.whole_objects is not None):
+        if has_heap or (has_names and event.found.census_reason == NOT_ASKED):
             self._failure = None
         else:
             self._report_failure(t, event)

@@ -13,7 +13,7 @@ from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import Event, Notice
-from memwatch.core.examination import Finding
+from memwatch.core.examination import NOT_ASKED, Finding
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
@@ -385,7 +385,8 @@ def _changed(now: Mapping[str, int], before: Mapping[str, int]) -> list[tuple[st
 
 
 def examination_failure(event: events.Diagnosed) -> str:
-    return event.found.census_reason or event.found.names_reason or "it did not reach the end of the heap"
+    reasons = (reason for reason in (event.found.census_reason, event.found.names_reason) if reason != NOT_ASKED)
+    return next(filter(None, reasons), "it did not reach the end of the heap")
 
 
 def not_examined(t: float, event: events.Diagnosed) -> Notice:

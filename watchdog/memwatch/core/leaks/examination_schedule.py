@@ -28,6 +28,7 @@ CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread
 NAMES_CPU_SECONDS = 0.3  # of the first look at names: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 4e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 4).
 CPU_SECONDS_PER_OBJECT_OF_SMALL = 10e-6  # as above, of a heap of 25,000 objects (measured).
+MIN_CPU_PER_OBJECT = 1e-7  # Less than any processor takes: a bound against a measurement of 0.
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
 CHEAP_SHARE = 0.33  # of what examinations may spend: a heap that costs no more is read without more reason (chosen).
 FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
@@ -192,7 +193,7 @@ class ExaminationSchedule:
         self._names_cpu = found.names_cpu_seconds
         if found.census is not None and found.census.complete:
             count = self._object_count(asked.used_bytes, asked.worker)
-            self._cpu_per_object = max(0.0, found.cpu_seconds - self._names_cpu) / count
+            self._cpu_per_object = max(MIN_CPU_PER_OBJECT, (found.cpu_seconds - self._names_cpu) / count)
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
@@ -283,7 +284,13 @@ class ExaminationSchedule:
             if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
                 if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
                     self._waits_since_t = math.inf
-                    return None, min(left, MAX_OVERRUN * whole_cpu), KILL_SECONDS
+                    budget = left if need.whole else CHEAP_SHARE * window.seconds
+                    most = int(max(budget - self._names_cpu, 0.0) / self._cpu_per_object)  # the heap may have grown
+                    return (
+                        (most if is_known and reason != "request" else None),
+                        min(left, MAX_OVERRUN * whole_cpu),
+                        KILL_SECONDS,
+                    )
                 if reason == "request" or (need.whole and not self._fits_before(t, whole_cpu)):
                     return None
             elif need.whole or reason == "request":

@@ -136,6 +136,7 @@ class NamedObjects:
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
+        path_sizes: Counter[tuple[str, str]] = Counter()
         graphs = 0.0
         for one in named:
             now = time.process_time()
@@ -149,6 +150,7 @@ class NamedObjects:
                 counts[met.kind] += round(met.number)
                 sizes[met.kind] += round(met.number * met.bytes)
                 paths[met.kind, met.path] += round(met.number)
+                path_sizes[met.kind, met.path] += round(met.number * met.bytes)
         found = [self._size(path, parts) for path, parts in containers.items()]
         found.sort(
             key=lambda size: (not size.path.startswith("__main__.") or size.path.count(".") > 1, -(size.bytes or 0))
@@ -162,11 +164,9 @@ class NamedObjects:
             large=tuple(sorted(self._arrays.values(), key=lambda large: -large.bytes)[:MAX_ARRAYS]),
             tensors_with_graph=round(graphs) if self._tensors.storages else None,
             holders=tuple(
-                ReferencePath(kind, path, count, counts[kind])
-                for (kind, path), count in sorted(
-                    paths.items(), key=lambda item: -item[1] * sizes[item[0][0]] / max(1, counts[item[0][0]])
-                )[:MAX_HOLDERS]
-                if count
+                ReferencePath(kind, path, paths[kind, path], counts[kind])
+                for (kind, path), _ in path_sizes.most_common(MAX_HOLDERS)
+                if paths[kind, path]
             ),
             containers=tuple(sorted(found[:MAX_CONTAINERS], key=lambda size: -(size.bytes or 0))),
         )
