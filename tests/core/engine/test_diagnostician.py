@@ -215,6 +215,17 @@ def test_arrays_that_fill_are_told_with_their_end_and_are_no_leak() -> None:
     assert [one.reason for one in watched.asked] == ["generation", "fill"]
 
 
+def test_the_diagnosis_shows_the_level_that_memory_grows_with() -> None:
+    watched = Watched()
+    path = "replay.ReplayBuffer.buffer"
+    for index in range(1, 5):
+        watched.answer = examined(index, containers={path: index * 50 * MB}, items={path: (index * 100, 5000)}).found
+        watched.used += 50 * MB
+        watched.generations(1, first=index)
+    known = watched.engine.snapshot().diagnosis
+    assert known is not None and [(one.value, one.capacity) for one in known.drivers] == [(400, 5000)]
+
+
 def test_one_at_a_time_and_one_that_hangs_is_not_waited_for_for_ever():
     watched = Watched(hangs=True)
     watched.generations(2, seconds=50.0, phases=("evaluate", "train"))

@@ -210,27 +210,45 @@ class Diagnostician:
     def _examined(self, t: float, event: Diagnosed) -> None:
         self._phase_changed = True
         self._choice.add(event)
-        unit, process = self._ledger.unit, self._process(event.asked)
-        names, heaps = process.names, process.heaps
-        has_names = names.add(event, of_names=True)
-        has_heap = heaps.add(event)
+        process = self._process(event.asked)
+        is_own, has_heap = process is self._own, process.heaps.add(event)
+        has_names = process.names.add(event, of_names=True)
         if has_names or has_heap:
-            shown = heaps if has_heap else names
-            latest, before = shown.records[-1], shown.records[-2] if len(shown.records) > 1 else None
-            if process is self._own:
-                measured = names.records[-1] if has_names else latest
-                self._heap_gauges.update((level.name, level) for level in fill_gauges(measured))
-            self._act(notices.examined(t, unit, event, latest, before))
+            records = (process.heaps if has_heap else process.names).records
+            before = records[-2] if len(records) > 1 else None
+            self._act(notices.examined(t, self._ledger.unit, event, records[-1], before))
         if has_heap or (has_names and event.found.census_reason == NOT_ASKED):
             self._failure = None
         else:
             self._report_failure(t, event)
-        record = names.records[-1] if has_names else heaps.records[-1] if has_heap else None
-        is_own = process is self._own
+        record = process.names.records[-1] if has_names else process.heaps.records[-1] if has_heap else None
+        if is_own and record is not None:
+            self._heap_gauges.update((level.name, level) for level in fill_gauges(record))
+        context = self._context(event, is_own, record)
+        causes = find_causes(process.heaps, process.names, context)
+        process.explained = causes.explained
+        self.schedule.needs_within = (
+            self._ledger.index is not None
+            and not causes.explained
+            and bool(process.heaps.records)
+            and not process.heaps.has_seen_within
+            and not self._choice.workers_explain
+        )
+        name = self._name(process)
+        self._causes[is_own] = [replace(one, process=name) for one in causes.findings], causes.drivers
+        findings = sorted(
+            (one for found, _ in self._causes.values() for one in found), key=lambda one: -one.growth.per_unit
+        )
+        for one in findings:
+            self._report_once(t, one, context.unit)
+        shown = event.found if has_heap and is_own else self._latest_heap(event.found, is_own)
+        self.diagnosis = self._diagnosis(t, findings, process, causes.history, unit=context.unit, latest=shown)
+
+    def _context(self, event: Diagnosed, is_own: bool, record: ExaminationRecord | None) -> DiagnosisContext:
         has_generations = event.asked.generation is not None
         is_warned = self._monitor.state is not WatchState.WATCHING  # any growth counts then, however slow
-        context = DiagnosisContext(
-            unit=unit if has_generations else "hour",
+        return DiagnosisContext(
+            unit=self._ledger.unit if has_generations else "hour",
             headroom_bytes=self._headroom_at(record) if is_own else None,
             threshold_bytes=0.0 if is_warned else self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
@@ -238,31 +256,25 @@ class Diagnostician:
             gauges=self._gauges if is_own else {},
             neighbours=self._monitor.neighbour_growth if is_own else None,
         )
-        causes = find_causes(heaps, names, context)
-        process.explained, history = causes.explained, causes.history
-        self.schedule.needs_within = (
-            self._ledger.index is not None
-            and not causes.explained
-            and bool(heaps.records)
-            and not heaps.has_seen_within
-            and not self._choice.workers_explain
-        )
-        self._causes[not is_own] = (
-            [replace(one, process=self._name(process)) for one in causes.findings],
-            causes.drivers,
-        )
-        findings = sorted(
-            (one for found, _ in self._causes.values() for one in found), key=lambda one: -one.growth.per_unit
-        )
+
+    def _diagnosis(
+        self,
+        t: float,
+        findings: list[Finding],
+        process: ExaminedProcess,
+        history: ExaminationHistory,
+        *,
+        unit: str,
+        latest: Examination,
+    ) -> Diagnosis:
+        """Make the diagnosis to show after an examination of this process; from `history` its causes are known."""
         containers, types = history.growing_attributes(), history.types_growing_in_count()
-        if history is not names:  # names lead deeper than to the object that holds all
+        if history is not process.names:  # names lead deeper than to the object that holds all
             known = {one.name for one in containers}
-            containers += [one for one in names.growing_attributes() if one.name not in known]
-        for one in findings:
-            self._report_once(t, one, context.unit)
-        self.diagnosis = Diagnosis(
+            containers += [one for one in process.names.growing_attributes() if one.name not in known]
+        return Diagnosis(
             t=t,
-            unit=context.unit,
+            unit=unit,
             cpu_seconds=round(self.schedule.cpu_seconds, 3),
             examinations=1 + (self.diagnosis.examinations if self.diagnosis is not None else 0),
             findings=tuple(findings),
@@ -274,9 +286,7 @@ class Diagnostician:
             moments=history.rows(findings, containers, types),
             credits=self._credits,
             lines=by_line(self._credits)[:MAX_LINES],
-            latest=event.found
-            if is_own and (has_heap or self.diagnosis is None)
-            else self._latest_heap(event.found, is_own),
+            latest=latest,
         )
 
     def _name(self, process: ExaminedProcess) -> str:
