@@ -100,6 +100,11 @@ def index_text(index: float) -> str:
     return str(math.floor(index))
 
 
+def since_text(since: float, unit: str) -> str:
+    """`generation 3`, or where the unit is "hour" `2 h after the start`."""
+    return f"{unit} {index_text(since)}" if unit != "hour" else f"{format_duration(since * 3600)} after the start"
+
+
 def without_main_module(name: str) -> str:
     """A path or a type as people say it: without the main program's module."""
     return name.removeprefix("__main__.")

@@ -21,6 +21,7 @@ from memwatch.core.text_and_units import (
     index_text,
     printable,
     shown_json,
+    since_text,
     without_main_module,
 )
 
@@ -213,11 +214,6 @@ def finding_headline(one: Finding, unit: str) -> str:
     if not one.is_leak:
         return f"{_prefix(one.resource)}BUFFER FILLS{where}: {growth}/{unit}; {one.evidence[0]}"
     return f"{_prefix(one.resource)}{word}{where}: {growth}/{unit} since {since}"
-
-
-def since_text(since: float, unit: str) -> str:
-    """`generation 3`, or `2 h after the start`."""
-    return f"{unit} {index_text(since)}" if unit != "hour" else f"{format_duration(since * 3600)} after the start"
 
 
 def finding_content(one: Finding) -> str:

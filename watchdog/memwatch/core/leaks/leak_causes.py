@@ -31,7 +31,7 @@ from memwatch.core.leaks.growth_attribution import (
     min_reported_growth,
 )
 from memwatch.core.measurements import HOST
-from memwatch.core.text_and_units import format_bytes, without_main_module
+from memwatch.core.text_and_units import format_bytes, since_text, without_main_module
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
@@ -338,7 +338,9 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
         remedy = cause.remedy.format(name=_in_code(growth.name), unit=context.unit)
         if cause is UNBOUNDED and growth.name.startswith(LOCAL_VARIABLE_PREFIX):
             cause, remedy = HELD_BY_LOCAL_OR_NATIVE, f"bound or clear {_in_code(growth.name)}"
-    sizes = f"{format_bytes(growth.before)} at {context.unit} {growth.since:g}, {format_bytes(growth.after)} now"
+    sizes = (
+        f"{format_bytes(growth.before)} at {since_text(growth.since, context.unit)}, {format_bytes(growth.after)} now"
+    )
     return cause.finding(
         growth,
         attribute.phase,
@@ -528,7 +530,7 @@ def _unattributed_findings(
 
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
-    fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {context.unit} {graphs.since:g}"
+    fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
     counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
     return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
 
@@ -557,7 +559,7 @@ def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence
     names = [figure.name.rpartition(".")[2] for figure in figures]
     most = figures[names.index("Figure")] if "Figure" in names else figures[0]
     holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
-    fact = f"{most.after:,} are open, {most.before:,} at {context.unit} {most.since:g}"
+    fact = f"{most.after:,} are open, {most.before:,} at {since_text(most.since, context.unit)}"
     return PYPLOT_FIGURES.finding(
         memory, context.phase, fact, type_=most.name, counts=(most.before, most.after), holder=holder
     )
@@ -612,7 +614,7 @@ def _kept_finding(
         return None
     _, path, type_ = min(kept)
     most = rising[type_]
-    facts = f"{most.after:,} are kept, {most.before:,} at {context.unit} {most.since:g}", f"held by {path}"
+    facts = f"{most.after:,} are kept, {most.before:,} at {since_text(most.since, context.unit)}", f"held by {path}"
     remedy = KEPT.remedy.format(name=_in_code(path))
     return KEPT.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy

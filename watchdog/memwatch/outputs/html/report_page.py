@@ -9,7 +9,7 @@ from operator import attrgetter
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.text_and_units import format_bytes, format_duration, without_main_module
+from memwatch.core.text_and_units import format_bytes, format_duration, since_text, without_main_module
 from memwatch.outputs.charts.panels import generation_panels, growing_types, run_panels
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.html import html_document as html
@@ -129,7 +129,7 @@ def _attributes_and_lines(diagnosis: Diagnosis | None) -> Iterator[Markup]:
             format_bytes(one.before),
             format_bytes(one.after),
             f"{format_bytes(one.per_unit, signed=True)}/{unit}",
-            sentences.since_text(one.since, unit),
+            since_text(one.since, unit),
         ]
         for one in [*diagnosis.containers, *tracked][:MAX_HEAP_TABLE_ROWS]
     ]

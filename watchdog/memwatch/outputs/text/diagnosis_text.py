@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.examination import Diagnosis, Finding, Growth
-from memwatch.core.text_and_units import format_bytes, index_text, printable, replace_unprintable, without_main_module
+from memwatch.core.text_and_units import (
+    format_bytes,
+    index_text,
+    printable,
+    replace_unprintable,
+    since_text,
+    without_main_module,
+)
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text.formatting import phase_heads
 
@@ -98,6 +105,6 @@ def _growths(title: str, rows: Sequence[Growth], unit: str, shown: Callable[[flo
     if rows:
         yield from ("", title)
     for one in rows[:TABLE_ROWS]:
-        change, since = f"{shown(one.before)} -> {shown(one.after)}", words.since_text(one.since, unit)
+        change, since = f"{shown(one.before)} -> {shown(one.after)}", since_text(one.since, unit)
         name = printable(without_main_module(one.name), 60)
         yield f"{'+' + shown(one.per_unit):>12}  {change:<24}  {name}, since {since}"
