@@ -80,7 +80,10 @@ class Engine:
         self._sources: dict[str, SourceHealth] = {}
         self._unreachable_reason: str | None = "it is not known yet whether a signal would reach it"
         self._notices: deque[Notice] = deque(maxlen=NOTICES_KEPT)
-        self._handlers: dict[type, Callable[[float, Any], None]] = {
+        self._handlers = self._event_handlers()
+
+    def _event_handlers(self) -> dict[type, Callable[[float, Any], None]]:
+        return {
             events.Attached: self._attached,
             events.Awaiting: self._awaiting_trainer,
             events.Sampled: self._sampled,
