@@ -32,7 +32,6 @@ MIN_CPU_PER_OBJECT = 1e-7  # Less than any processor takes: a bound against a me
 BYTES_PER_OBJECT = 700  # Where objects are not counted, one is assumed for so much memory (measured: 730 with torch).
 CHEAP_SHARE = 0.33  # of what examinations may spend: a heap that costs no more is read without more reason (chosen).
 FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they fill is looked for (chosen).
-MAX_OVERRUN = 3.0  # An examination may take so many times the expected CPU at once (measured: holders double it).
 LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
 RETRY_SECONDS = (2.0, 60.0)  # Pause after an examination that failed, twice as long each time, at most (chosen).
 KILL_SECONDS = 180.0  # After this an examination is ended: it has a low priority, and may wait long (chosen).
@@ -244,7 +243,7 @@ class ExaminationSchedule:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
         self._wanted, self._retry_t, self._latest_t, self._latest_reason = "", math.inf, t, reason
-        whole_objects, cpu_seconds, kill_seconds = plan
+        whole_objects, kill_seconds = plan
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
         types = sorted(known.types, key=lambda growth: "." not in growth.name)[:GROWING_TYPES] if known else []
@@ -260,7 +259,7 @@ class ExaminationSchedule:
             gpu_bytes=reading.gpu_bytes,
             cow_bytes=reading.cow_bytes,
             whole_objects=whole_objects,
-            cpu_seconds=round(cpu_seconds, 3),
+            cpu_seconds=round(self._window.seconds - self._window.spent(t), 3),
             cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
             kill_seconds=round(kill_seconds, 1),
             worker=need.worker,
@@ -270,45 +269,39 @@ class ExaminationSchedule:
 
     def _plan(
         self, t: float, reason: str, reading: MemoryReading, need: ExaminationNeed
-    ) -> tuple[int | None, float, float] | None:
-        """Return up to how many objects to read the whole heap, the CPU seconds at once, and when to end it."""
+    ) -> tuple[int | None, float] | None:
+        """Return up to how many objects to read the whole heap, and after how many seconds to end it."""
         window, spent = self._window, self._window.spent(t)
         left = window.seconds - spent
         if reason in SKIPPABLE and spent > PHASE_SHARE * window.seconds and not self.needs_within:
             return None
+        cheap, is_known = CHEAP_SHARE * window.seconds, _pid(need.worker) in self._objects
+        is_wanted = need.whole or reason == "request"
         whole_cpu = self._whole_cpu_seconds(reading.used_bytes, need.worker)
         self._waits_since_t = min(self._waits_since_t, t) if need.whole else math.inf
-        is_known = _pid(need.worker) in self._objects
-        is_cheap = is_known and whole_cpu <= CHEAP_SHARE * window.seconds
-        if is_cheap or need.whole or reason == "request":
-            if whole_cpu <= window.seconds:  # Meanwhile the budget is saved for it.
-                if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
-                    self._waits_since_t = math.inf
-                    budget = left if need.whole else CHEAP_SHARE * window.seconds
-                    most = int(max(budget - self._names_cpu, 0.0) / self._cpu_per_object)  # the heap may have grown
-                    return (
-                        (most if is_known and reason != "request" else None),
-                        min(left, MAX_OVERRUN * whole_cpu),
-                        KILL_SECONDS,
-                    )
-                if reason == "request" or (need.whole and not self._fits_before(t, whole_cpu)):
-                    return None
-            elif need.whole or reason == "request":
-                seconds = self._throttled_seconds(whole_cpu, left)
-                if seconds <= need.seconds_left:
-                    return None, left, KILL_SECONDS + KILL_FACTOR * seconds
-                share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
-                self.refusal = (
-                    f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
-                    f"{format_duration(seconds)}, the limit is {limit} away"
-                )
+        if whole_cpu <= window.seconds and (is_wanted or (is_known and whole_cpu <= cheap)):
+            if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
+                self._waits_since_t = math.inf
+                if not is_known or reason == "request":
+                    return None, KILL_SECONDS
+                cpu_seconds = max(0.0, (left if is_wanted else cheap) - self._names_cpu)
+                return int(cpu_seconds / self._cpu_per_object), KILL_SECONDS  # The heap may have grown.
+            if is_wanted and (reason == "request" or not self._fits_before(t, whole_cpu)):
+                return None
+        elif is_wanted:
+            seconds = self._throttled_seconds(whole_cpu, left)
+            if seconds <= need.seconds_left:
+                return None, KILL_SECONDS + KILL_FACTOR * seconds
+            share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
+            self.refusal = (
+                f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
+                f"{format_duration(seconds)}, the limit is {limit} away"
+            )
         if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
             return None
-        if not is_known:  # The first look counts them.
-            cheap = CHEAP_SHARE * window.seconds
-            most = max(0, int((cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL))
-            return most, min(left, MAX_OVERRUN * max(cheap, self._names_cpu)), KILL_SECONDS
-        return 0, min(left, MAX_OVERRUN * max(self._names_cpu, NAMES_CPU_SECONDS)), KILL_SECONDS
+        # The first look counts them.
+        most = 0 if is_known else int(max(0.0, cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL)
+        return most, KILL_SECONDS
 
     def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
         """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
