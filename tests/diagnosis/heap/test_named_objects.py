@@ -126,6 +126,40 @@ def test_arrays_of_objects_are_sampled_as_lists_are() -> None:
     assert size == pytest.approx(40 * 400 * (112 + 1600 + 2 * 184 + 100), rel=0.2)
 
 
+CALLBACKS = """
+import sys
+class Printer: pass
+class Progress:
+    def __init__(self): self.lines = []
+class Batches:
+    def __init__(self): self.seen = [bytes(9000) for _ in range(300)]
+class Steps:
+    def __init__(self): self.times = [float(i) for i in range(5000)]
+class Loop:
+    def __init__(self): self.callbacks, self.hooks = [Printer(), Progress(), Steps()], [(Batches(), {"every": 3})]
+class Loss:
+    def __init__(self): self.inputs = [bytes(3000)]
+def recorder():
+    losses, every = [bytes(500) for _ in range(400)], 3
+    def record(): losses.append(every)
+    return record
+class Trainer:
+    def __init__(self): self.loop, self.kept, self.hooks = Loop(), [Loss(), Loss()], [recorder()]
+trainer = Trainer()
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_callbacks_in_a_list_keep_has_their_name() -> None:
+    with running([sys.executable, "-c", CALLBACKS]) as program:
+        sizes = {one.path: one.bytes or 0 for one in looked(program.pid).containers}
+    assert sizes["__main__.Batches.seen"] == pytest.approx(300 * 9050, rel=0.05)
+    assert sizes["__main__.Steps.times"] == pytest.approx(5000 * 32, rel=0.05)
+    assert sizes["local variable of recorder.<locals>.record: losses"] == pytest.approx(400 * 545, rel=0.05)
+    assert "__main__.Loss.inputs" not in sizes and sizes["__main__.Trainer.kept"] > 6000, "of one class: data"
+
+
 SHARED = """
 import collections, sys
 def steps(number, episode):

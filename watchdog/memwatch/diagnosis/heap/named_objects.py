@@ -45,6 +45,7 @@ _SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
 _CONTAINERS = {*_SEQUENCES, "dict"}
 _TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without references
 _ARRAYS = {"ndarray", "tensor"}
+_CALLABLE = ("function", "method")
 _MMAP = "mmap.mmap"  # its address and its size follow the object's head
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
 _REFERENCES = 0xFFFFFFFF  # the bits of a reference count's word that count in each version
@@ -223,6 +224,8 @@ class NamedObjects:
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
                 found.append(_Named(path, obj, owner))
+            if shape in ("list", "tuple") and 0 < obj.count() <= _SAMPLED and steps < _MAX_STEPS:
+                yield from ((address, f"{path}[i]", obj, steps + 1) for address in self._members(obj))
         elif name == _MMAP and obj.word(16) in self._memory.anonymous:
             found.append(_Named(path, obj, owner))
         elif name == "module":
@@ -230,6 +233,8 @@ class NamedObjects:
             yield from self._globals(module.namespace)
         elif name == "function":
             yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
+            variables = Frames(self._memory, self._interpreter).closure_variables(obj) if steps < _MAX_STEPS else {}
+            yield from ((cell, variable, None, steps + 1) for cell, variable in variables.items())
         elif shape == "class":
             own = self._types.type_at(obj.address)
             if own is not None and self._is_own(own):
@@ -248,6 +253,22 @@ class NamedObjects:
                     break
                 if key not in BOOKKEEPING:
                     yield value, f"{name}.{key}", obj, steps + 1
+
+    def _members(self, obj: RemoteObject) -> list[int]:
+        """Return the instances, functions and sequences in a list or tuple of few items, if all are of other classes.
+
+        Those are its parts, as callbacks or a hook with its options are, and no data that becomes more.
+        """
+        at = obj.pair(24)[0] if obj.heap_type.shape == "list" else obj.address + self._builtins.tuple_bytes
+        items = [self._object(address) for address in obj.words(at, obj.count())]
+        kinds = {item.address: item.heap_type for item in items if item is not None}
+        if len({kind.address for kind in kinds.values()}) < len(items):
+            return []
+        return [
+            address
+            for address, kind in kinds.items()
+            if kind.shape in ("list", "tuple") or (not kind.shape and ("." in kind.name or kind.name in _CALLABLE))
+        ]
 
     def _globals(self, namespace: int) -> Iterator[tuple[int, str, RemoteObject | None, int]]:
         """Yield the globals of a module of the program, by its dict; nothing for those of installed packages."""

@@ -139,6 +139,8 @@ _BY_MINOR = {
 }
 _GLOBALS_AT = {8: 48, 9: 48, 10: 48, 11: 8}  # frame -> globals; 24 from 3.12 on
 _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
+_CODE_AND_CLOSURE_AT = {False: (16, 48), True: (48, 72)}  # in a function, by whether it is of 3.10 or later
+_FREE_NAMES_AT = 80  # code -> the names of variables of outer functions, up to 3.10
 _GENERATOR_FRAME_AT = 16  # in a generator, up to 3.10
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
@@ -238,6 +240,26 @@ class Frames:
             with suppress(SourceError):  # It has ended, or does so meanwhile.
                 found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & _UNTAGGED)
         return found
+
+    def closure_variables(self, function: RemoteObject) -> dict[int, str]:
+        """Return the names of variables of outer functions that a function keeps, by the addresses of their cells."""
+        code, closure = (function.word(at) for at in _CODE_AND_CLOSURE_AT[self._minor >= 10])
+        count = self._memory.word(closure + 16) if closure else 0
+        if not 0 < count <= _MAX_VARIABLES:
+            return {}
+        offsets = self._offsets
+        names = self._memory.word(code + (_FREE_NAMES_AT if offsets.owner is None else offsets.variable_names))
+        known = self._memory.word(names + 16)  # free variables come last
+        if not count <= known <= _MAX_VARIABLES:
+            return {}
+        cells = self._memory.words(closure + self._builtins.tuple_bytes, count)
+        texts = self._memory.words(names + self._builtins.tuple_bytes + 8 * (known - count), count)
+        owner = self._builtins.text(self._memory.word(code + offsets.name))
+        return {
+            cell: printable(f"{LOCAL_VARIABLE_PREFIX}{owner}: {name}")
+            for cell, name in zip(cells, map(self._builtins.text_or_none, texts), strict=True)
+            if name is not None
+        }
 
     def globals(self) -> list[int]:
         """Return the addresses of the globals of all frames, those of the main thread's outermost function first."""
