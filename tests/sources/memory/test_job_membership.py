@@ -102,14 +102,15 @@ def test_a_process_of_a_session_or_group_that_the_trainer_leads_is_a_member(fake
     assert members(fake, OTHER, cgroup=session, tree=(TRAINER, 101)) == {OTHER: "session"}, "which a child leads"
 
 
-def test_a_terminals_session_is_its_users(fake):
+@pytest.mark.parametrize("terminal", [0, 34816])
+def test_a_session_that_the_trainer_does_not_lead_is_its_users(fake, terminal):
+    """That of a terminal, or of a server or a runner that starts one command after the other without any."""
     session = "/user.slice/user-1000.slice/session-3.scope"
-    fake.process(TRAINER, start=BEGAN, parent=SHELL, session=SHELL, process_group=TRAINER, terminal=34816)
-    other(fake, session=SHELL, terminal=34816)  # (another.py &)
+    fake.process(TRAINER, start=BEGAN, parent=SHELL, session=SHELL, process_group=TRAINER, terminal=terminal)
+    other(fake, session=SHELL, terminal=terminal)  # (another.py &)
     assert members(fake, OTHER, cgroup=session) == {}
-    fake.process(TRAINER, start=BEGAN, parent=SHELL, session=SHELL, process_group=TRAINER)
-    other(fake, session=SHELL)
-    assert members(fake, OTHER, cgroup=session) == {OTHER: "session"}, "a batch script's orphans are the job's"
+    other(fake, session=SHELL, process_group=TRAINER, terminal=terminal)
+    assert members(fake, OTHER, cgroup=session) == {OTHER: "session"}, "an orphan of the trainer's own group"
 
 
 def test_a_worker_that_the_tree_has_not_found_yet_is_left_to_it(fake):
