@@ -27,9 +27,7 @@ from memwatch.core.text_and_units import without_main_module
 MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
 MIN_UNFILLED_BYTES = 1 << 20  # of an array that is said to fill (chosen)
 MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
-ALIKE = (
-    0.5  # Objects that become more by less than this share of the relative rise of bytes do not explain it (chosen).
-)
+ALIKE = 0.5  # of the relative rise of bytes: objects that become more by less do not explain it (chosen)
 IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
 
 _BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
@@ -168,7 +166,9 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
 
 
 def _gains_objects(growth: Growth, first: ExaminationRecord, latest: ExaminationRecord) -> bool:
-    """Whether its items, or all objects in it, became more to a like degree as its bytes; so it is where none count."""
+    """Whether its items, or all objects in it, became more to a like degree as its bytes; so it is where none is known."""
+    if not growth.before:
+        return True
     bytes_risen = _relative_rise(growth.before, growth.after)
     items = (record.items.get(growth.name, (0, None))[0] for record in (first, latest))
     objects = (
