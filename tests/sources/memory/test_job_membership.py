@@ -103,14 +103,13 @@ def test_a_process_of_a_session_or_group_that_the_trainer_leads_is_a_member(fake
 
 
 @pytest.mark.parametrize("terminal", [0, 34816])
-def test_a_session_that_the_trainer_does_not_lead_is_its_users(fake, terminal):
-    """That of a terminal, or of a server or a runner that starts one command after the other without any."""
-    session = "/user.slice/user-1000.slice/session-3.scope"
-    fake.process(TRAINER, start=BEGAN, parent=SHELL, session=SHELL, process_group=TRAINER, terminal=terminal)
-    other(fake, session=SHELL, terminal=terminal)  # (another.py &)
+@pytest.mark.parametrize("groups", [(SHELL, SHELL), (TRAINER, OTHER)], ids=["of a script", "of a shell"])
+def test_a_session_or_group_that_the_trainer_does_not_lead_is_its_users(fake, terminal, groups):
+    """That of a terminal, of a runner that starts one command after the other, or of a script that has ended."""
+    session, (own, others) = "/user.slice/user-1000.slice/session-3.scope", groups
+    fake.process(TRAINER, start=BEGAN, parent=SHELL, session=SHELL, process_group=own, terminal=terminal)
+    other(fake, session=SHELL, process_group=others, terminal=terminal)  # (another.py &)
     assert members(fake, OTHER, cgroup=session) == {}
-    other(fake, session=SHELL, process_group=TRAINER, terminal=terminal)
-    assert members(fake, OTHER, cgroup=session) == {OTHER: "session"}, "an orphan of the trainer's own group"
 
 
 def test_a_worker_that_the_tree_has_not_found_yet_is_left_to_it(fake):

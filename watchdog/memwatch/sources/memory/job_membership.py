@@ -165,8 +165,6 @@ def _kinship(
         return "fork"
     if process.group_id in tree or process.session_id in tree:
         return "session"
-    if parent == 1 and trainer.parent_pid != 1 and process.group_id == trainer.group_id:
-        return "session"
     has_own_terminal = process.terminal not in (0, trainer.terminal)
     is_left_alone = parent in (0, 1) or (is_orphan and process.session_id != process.pid)
     if is_jobs and is_left_alone and not has_own_terminal and process.session_id != trainer.session_id:
