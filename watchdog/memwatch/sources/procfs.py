@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATUS_LINE = re.compile(rb"^(RssShmem|VmSwap|VmStk):\s+([0-9]+) kB$", re.MULTILINE)
 THREAD_GROUP = re.compile(rb"^Tgid:\s+([0-9]+)$", re.MULTILINE)  # in /proc/TID/status: the PID of the thread's process
 _MEMINFO = (b"MemTotal:", b"MemAvailable:", b"SwapFree:")
+_MAX_LINEAGE = 64  # processes: a bound against what changes meanwhile
 _LIMIT_LINE = re.compile(rb"^Max (data size|address space)\s+(unlimited|[0-9]+)\s", re.MULTILINE)
 
 
@@ -107,6 +108,17 @@ def read_stat(pid: int, root: str = "/proc") -> ProcStat:
         raise TargetGoneError(f"no process {pid}") from error
     except ValueError as error:
         raise SourceError(f"{path}: {error}") from error
+
+
+def read_lineage(pid: int, root: str = "/proc") -> Iterator[ProcStat]:
+    """Yield a process, its parent, the parent of that and so on, as far as they can be read."""
+    for _ in range(_MAX_LINEAGE):
+        try:
+            found = read_stat(pid, root)
+        except SourceError:
+            return
+        yield found
+        pid = found.parent_pid
 
 
 def read_tasks(pid: int, root: str = "/proc") -> list[str]:

@@ -16,8 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from memwatch.core.proc_stat import ProcStat
-from memwatch.errors import SourceError
-from memwatch.sources.procfs import read_stat
+from memwatch.sources.procfs import read_lineage, read_stat
 from memwatch.sources.target.target_facts import read_environ
 
 # Variables that name a job; those of one row together. torchrun's run ID is "none" where no user gave one.
@@ -70,8 +69,8 @@ class JobMembership:
         if not found:
             return {}
         trainer = read_stat(self._pid, self._proc)
-        ancestors = self._ancestors(trainer.parent_pid)
-        kin = ancestors | self._ancestors(os.getpid())  # memwatch, and who started it
+        ancestors = self._lineage(trainer.parent_pid)
+        kin = ancestors | self._lineage(os.getpid())  # memwatch, and who started it
         below = _descendants(found, tree)  # of the tree, which will find them
         candidates = [each for each in found if each.pid not in kin and each.pid not in below]
         later = [each for each in candidates if each.start_ticks > trainer.start_ticks]
@@ -85,16 +84,10 @@ class JobMembership:
         self._shares = {each.pid: self._shares[each.pid] for each in candidates if each.pid in self._shares}
         return reasons
 
-    def _ancestors(self, pid: int) -> set[int]:
-        """The process and all above it, as far as they can be read."""
-        found = set[int]()
-        while pid > 0 and pid not in found:
-            found.add(pid)
-            self.files_read += 1
-            try:
-                pid = read_stat(pid, self._proc).parent_pid
-            except SourceError:
-                break
+    def _lineage(self, pid: int) -> set[int]:
+        """Return the process and all above it."""
+        found = {stat.pid for stat in read_lineage(pid, self._proc)}
+        self.files_read += len(found)
         return found
 
     def _is_by_environment(self, process: ProcStat, trainer: ProcStat) -> bool:

@@ -8,12 +8,12 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import read_whole
-from memwatch.sources.procfs import read_children, read_stat
+from memwatch.sources.procfs import read_children, read_lineage
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
 
 SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)
@@ -57,13 +57,10 @@ def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
     pid = facts.target.pid
     yield from _written(pid, root, lambda number, name: number == "2")
     with suppress(OSError, SourceError):
-        pipe, session = os.readlink(f"{root}/{pid}/fd/1"), read_stat(pid, root).session_id  # noqa: PTH115
-        ancestor, ancestors = pid, []
-        for _ in range(_MAX_ANCESTORS if pipe.startswith("pipe:") else 0):
-            ancestor = read_stat(ancestor, root).parent_pid
-            if ancestor <= 1 or read_stat(ancestor, root).session_id != session:
-                break
-            ancestors.append(ancestor)
+        pipe = os.readlink(f"{root}/{pid}/fd/1")  # noqa: PTH115
+        lineage = list(islice(read_lineage(pid, root), 1 + _MAX_ANCESTORS)) if pipe.startswith("pipe:") else []
+        of_session = takewhile(lambda each: each.pid > 1 and each.session_id == lineage[0].session_id, lineage[1:])
+        ancestors = [each.pid for each in of_session]
         beside = {child for each in ancestors for child in read_children(each, root)} - {pid, os.getpid(), *ancestors}
         for reader in sorted(beside)[:_MAX_PROCESSES]:
             with suppress(OSError):

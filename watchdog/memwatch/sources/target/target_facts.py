@@ -14,7 +14,7 @@ from memwatch.core.measurements import RunIdentity, SchedulerLimit, Target
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole
-from memwatch.sources.procfs import THREAD_GROUP, read_children, read_stat
+from memwatch.sources.procfs import THREAD_GROUP, read_children, read_lineage, read_stat
 
 _ENVIRON_BYTES = 1 << 20  # read at most
 # The longest wait for a child's exec, and between two checks: the kernel takes microseconds, a busy machine more.
@@ -247,7 +247,7 @@ _SLURM_MEMORY = (
     ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"),
     ("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"),
 )
-_SLURM_DAEMON, _MOST_ANCESTORS = "slurmstepd", 64
+_SLURM_DAEMON = "slurmstepd"
 
 
 def scheduler_limit(environ: Mapping[str, str]) -> SchedulerLimit | None:
@@ -261,16 +261,10 @@ def scheduler_limit(environ: Mapping[str, str]) -> SchedulerLimit | None:
 
 def read_scheduler_limit(pid: int, environ: Mapping[str, str], root: str = "/proc") -> SchedulerLimit | None:
     """As scheduler_limit, for a descendant of slurmstepd: elsewhere the variables were inherited from another job."""
-    limit, ancestor = scheduler_limit(environ), pid
-    for _ in range(_MOST_ANCESTORS if limit is not None else 0):
-        try:
-            found = read_stat(ancestor, root)
-        except SourceError:
-            return None
-        if found.name == _SLURM_DAEMON:
-            return limit
-        ancestor = found.parent_pid
-    return None
+    limit = scheduler_limit(environ)
+    if limit is None or not any(each.name == _SLURM_DAEMON for each in read_lineage(pid, root)):
+        return None
+    return limit
 
 
 def is_torchrun(argv: Sequence[str]) -> bool:
