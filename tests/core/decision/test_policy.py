@@ -132,6 +132,7 @@ def test_start_up_is_not_believed_but_generations_are():
     assert is_credible(eta(5), 150, 10, 4 * GB, 100 * GB, is_clear=False)
     assert is_credible(eta(5), 500, 10, 50 * GB, 100 * GB, is_clear=False)
     assert is_credible(eta(5), 50, 10, 1 * GB, 100 * GB, is_clear=True), "clear, and near the limit"
+    assert is_credible(eta(5), 50, 10, 50 * GB, 100 * GB, is_clear=False, cannot_fit=True), "no starting up"
     assert not is_credible(eta(5), 50, 10, 50 * GB, 100 * GB, is_clear=True), "a program that loads grows clearly, too"
 
 

@@ -46,6 +46,7 @@ from memwatch.core.events import (
     SourceChanged,
     TotalSeen,
 )
+from memwatch.core.examination import GrowthDriver
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.generation_profile import GenerationProfile
 from memwatch.core.forecast.sample_summaries import SLOTS
@@ -394,6 +395,15 @@ def test_start_up_without_markers_is_no_leak():
     watch.script.says = growing(8, 5, generation=None)
     watch.look(60, rise=0.2 * GB)
     assert watch.interrupts == []
+
+
+@pytest.mark.parametrize(("fits", "interrupted"), [(None, False), (True, False), (False, True)])
+def test_a_buffer_that_cannot_fit_is_no_starting_up(fits, interrupted):
+    watch = Watch()
+    buffer = GrowthDriver("memory of frames", 8e10, 4e11, 1.0, 0.99, "", int(4e11), 1e11, fits=fits, in_bytes=True)
+    watch.script.says = replace(growing(8, 5, generation=None), drivers=(buffer,))
+    watch.look(60, rise=0.2 * GB)
+    assert bool(watch.interrupts) is interrupted
 
 
 def test_a_slow_leak_without_markers_is_interrupted():

@@ -164,7 +164,9 @@ class DecisionMaker:
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
         watched, is_clear = context.watched_seconds, context.has_clear_trend()
-        if not is_credible(forecast, watched, lead, limit.headroom_bytes, limit.bytes, is_clear=is_clear):
+        cannot_fit = any(one.fits is False for one in resource.outlook.drivers)
+        left = limit.headroom_bytes, limit.bytes
+        if not is_credible(forecast, watched, lead, *left, is_clear=is_clear, cannot_fit=cannot_fit):
             return None
         if not context.is_last_chance():
             return self._opportunity_reason(context)

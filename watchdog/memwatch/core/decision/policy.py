@@ -99,13 +99,21 @@ def is_past_startup(watched_seconds: float, lead: float) -> bool:
 
 
 def is_credible(
-    forecast: Forecast, watched_seconds: float, lead: float, headroom_bytes: int, limit_bytes: int, *, is_clear: bool
+    forecast: Forecast,
+    watched_seconds: float,
+    lead: float,
+    headroom_bytes: int,
+    limit_bytes: int,
+    *,
+    is_clear: bool,
+    cannot_fit: bool = False,
 ) -> bool:
     """The forecast rests on generations, or on growth that is not that of starting up.
 
-    `is_clear`: most blocks of the time watched show it, however short that was.
+    `is_clear`: most blocks of the time watched show it, however short that was. `cannot_fit`: it is that of a buffer
+    which the limit has no room for.
     """
-    if forecast.generation is not None or is_past_startup(watched_seconds, lead):
+    if forecast.generation is not None or cannot_fit or is_past_startup(watched_seconds, lead):
         return True
     is_near = headroom_bytes <= STARTUP_SHARE * limit_bytes
     return is_near and (is_clear or watched_seconds >= STARTUP_LEADS * lead)
