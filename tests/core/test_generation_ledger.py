@@ -97,6 +97,26 @@ def test_no_total_no_last_generation():
     assert ledger.last_generation is None
 
 
+@pytest.mark.parametrize(
+    ("left", "last"),
+    [
+        ((400.0, 399.0, 398.0), 4100),  # 10 iterations a second
+        ((400.0, 390.0, 395.0), 4100),  # the highest counts
+        ((400.0, 399.0), None),
+        ((7.3, 6.3, 5.3), 180),
+    ],
+)
+def test_the_time_left_tells_the_last_generation_where_the_log_has_no_total(left, last):
+    ledger = GenerationLedger()
+    for second, seconds in enumerate(left):
+        for step in range(10):  # read at once
+            index = 91 + 10 * second + step
+            ledger.add_marker(float(second), GenerationSeen(second, index, remaining_seconds=seconds))
+    assert ledger.last_generation == last
+    ledger.add_marker(9.0, GenerationSeen(9.0, 130, 700))
+    assert ledger.last_generation == 700
+
+
 def test_generations_between_two_readings_leave_no_rows():
     ledger = GenerationLedger()
     ledger.add_samples((0,), "host", (MB,))

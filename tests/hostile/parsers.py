@@ -341,7 +341,12 @@ PARSERS = {
         (b"policy: {act: true}\nlog: {presets: [a.yaml]}\n", b"a: &a [*a]\n", b"a: 1e999\n"),
     ),
     "markers": Parser(
-        _log, (b"Epoch 1/5\n 10%|#  | 1/10 [00:01<00:09,  1.0s/it]\r\nMemoryError\n", b"{'loss': 1, 'epoch': 2}\n")
+        _log,
+        (
+            b"Epoch 1/5\n 10%|#  | 1/10 [00:01<00:09,  1.0s/it]\r\nMemoryError\n",
+            b"{'loss': 1, 'epoch': 2}\n",
+            b"7: learn: 0.2 remaining: 6m 31s\n",
+        ),
     ),
     "trace": Parser(_trace, (b"t,rss,limit,gen\n0,1,9,1\n1,2,9,2\n", b"t,rss\n0,1e999\nnan,5\n")),
     "text_and_units.parse_size": Parser(text(parse_size), (b"175GB", b"1.5 GiB"), (ValueError,)),

@@ -61,6 +61,14 @@ def test_one_line_of_a_known_program_is_enough(line: str, preset: str, index: fl
     assert finder.total == total
 
 
+def test_the_time_left_is_told_with_the_marker_of_its_line_where_no_total_is_known() -> None:
+    rows = "".join(f"{i}:\tlearn: 0.{90 - i}\ttotal: {i}s\tremaining: {391 - i}s\n" for i in range(4))
+    told = [one.remaining_seconds for one in events(rows) if isinstance(one, GenerationSeen)]
+    assert told == [391.0, 390.0, 389.0, 388.0]
+    rows = "".join(f"Epoch {i}/9 loss 0.{90 - i} eta: 0:01:{20 - i}\n" for i in range(1, 5))
+    assert {one.remaining_seconds for one in events(rows) if isinstance(one, GenerationSeen)} == {None}
+
+
 def test_a_users_preset_comes_before_all_others() -> None:
     rule = {"kind": "generation", "pattern": r"round (?P<index>[\d.]+) von (?P<total>\d+)", "at": "end"}
     mine = Preset.from_mapping({"name": "mine", "unit": "round", "rules": [rule]}, "mine", user=True)

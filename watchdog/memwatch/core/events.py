@@ -111,6 +111,7 @@ class GenerationSeen:
     at: str = "start"  # "start": the work of `index` begins; "end": it has ended; "progress": it is under way
     before_watch: bool = False  # the marker was printed before the watch, at an unknown time
     recount: bool = False  # another counter is the clock from here on: what was counted before were no generations
+    remaining_seconds: float | None = None  # of the run, as its line says where it says no total
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ KEEP_LAST = 1000  # Latest rows that are kept: a run of 10**6 generations stays 
 MAX_PHASES = 16  # Distinct names that are kept per generation: a log that invents names must not fill memory.
 RECENT_GENERATIONS = 10  # Latest complete generations that _RecentGrowth is computed from (chosen).
 RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation is computed (chosen).
+REMAINING_READINGS, MIN_REMAINING_READINGS = 8, 3  # of the time left: kept, and wanted for an estimate (chosen)
 REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
@@ -143,6 +145,8 @@ class GenerationLedger:
         self.complete_generations = 0  # of this attempt
         self._zero_based = False
         self._marker_kind = "start"
+        # What the log says is left of the run where it says no total: time, index, seconds.
+        self._remaining: deque[tuple[float, float, float]] = deque(maxlen=REMAINING_READINGS)
 
     def begin_attempt(self, t: float) -> None:
         """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
@@ -150,6 +154,7 @@ class GenerationLedger:
         self.attempt += 1
         self.index = self.phase = None
         self._starts.clear()
+        self._remaining.clear()
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
@@ -190,6 +195,10 @@ class GenerationLedger:
         self.unit, self._marker_kind = seen.unit, seen.at
         if seen.total is not None:
             self.total = seen.total
+        if seen.remaining_seconds is not None and not seen.before_watch:
+            if self._remaining and self._remaining[-1][0] == t:
+                self._remaining.pop()
+            self._remaining.append((t, seen.index, seen.remaining_seconds))
         begins = seen.index
         if seen.at == "end" and float(begins).is_integer():  # A fraction (epoch 0.5) is a position and stays as it is.
             begins += 1
@@ -210,6 +219,7 @@ class GenerationLedger:
         """Start again with another counter: those of this attempt so far were no generations."""
         self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
         self._starts.clear()
+        self._remaining.clear()
         for account in self._accounts.values():
             account.open = None
             account.drop_attempt(self.attempt)
@@ -270,9 +280,20 @@ class GenerationLedger:
         None when no total is known, or the count has passed it: then it was the total of something else.
         """
         if self.total is None:
-            return None
+            return self._estimated_last_generation
         last = float(self.total - 1 if self._zero_based or self._marker_kind == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
+
+    @property
+    def _estimated_last_generation(self) -> float | None:
+        """The index that the time left leads to at the recent pace: the highest of several, rounded up (two digits)."""
+        if len(self._remaining) < MIN_REMAINING_READINGS:
+            return None
+        (first_t, first, _), (latest_t, latest, _) = self._remaining[0], self._remaining[-1]
+        pace = (latest - first) / (latest_t - first_t)
+        highest = max(index + pace * seconds for _, index, seconds in self._remaining)
+        digit = 10.0 ** max(0, math.floor(math.log10(max(1.0, highest))) - 1)
+        return max(latest, math.ceil(highest / digit) * digit)
 
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""

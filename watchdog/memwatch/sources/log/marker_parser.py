@@ -31,6 +31,7 @@ from memwatch.sources.log.primary_counter import (
     Progression,
     with_event_fields,
 )
+from memwatch.sources.log.remaining_time import remaining_seconds
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
@@ -128,7 +129,15 @@ class MarkerFinder:
             self._recount = self._has_counted and self.counter_changes != before
         if changed or others:
             found = self._release_generations()
-        return found + self._without_repeats(others)
+        return [*self._with_remaining(found, line), *self._without_repeats(others)]
+
+    def _with_remaining(self, found: list[LocatedEvent], line: LineText) -> list[LocatedEvent]:
+        """Return the markers, with the time left in that of this line; it matters where no total is known."""
+        if self.total is not None or not found or found[-1].line != line.number:
+            return found
+        if not isinstance(found[-1].event, GenerationSeen) or (seconds := remaining_seconds(line.text)) is None:
+            return found
+        return [*found[:-1], with_event_fields(found[-1], remaining_seconds=seconds)]
 
     def _all_counters(self) -> list[LogCounter]:
         return [c for state in self._states for c in state.counters.values()] + self._counter_finder.counters
