@@ -103,6 +103,18 @@ def test_an_attribute_that_one_examination_did_not_find_is_not_empty_there():
     assert [(one.since, one.before) for one in evidence.growing_attributes()] == [(4, 40 * MB)]
 
 
+def test_a_local_variable_that_is_missing_has_ended():
+    evidence = ExaminationHistory(0.0)
+    for generation, size in ((1, None), (2, 20 * MB), (3, None), (4, 40 * MB)):
+        evidence.add(
+            examined(
+                generation,
+                containers={} if size is None else {"local variable of forward: y": size, "__main__.T.kept": size},
+            )
+        )
+    assert [one.name for one in evidence.growing_attributes()] == ["__main__.T.kept"]
+
+
 def test_only_examinations_at_like_moments_are_compared():
     evidence = ExaminationHistory(0.0)
     for generation in (1, 2):

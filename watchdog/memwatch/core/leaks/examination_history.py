@@ -10,7 +10,7 @@ from itertools import pairwise
 from operator import mul
 
 from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Census, ExaminationRow, Finding, Growth
+from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, Census, ExaminationRow, Finding, Growth
 from memwatch.core.robust_statistics import median
 
 MAX_ROW_NAMES = 8  # Types, and attributes, in each row of the table of examinations (chosen for its width).
@@ -373,14 +373,16 @@ class ExaminationHistory:
     def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
         """Return the growth of the figures that a record names.
 
-        A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known.
+        A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known. A
+        local variable is gone then: its function has ended.
         """
         known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
         found = []
         for name in known[-1][1] if known else ():
             first = next(i for i, (_, figures) in enumerate(known) if name in figures)
             points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
-            points += [(position, figures[name]) for position, figures in known[first:] if name in figures]
+            is_local = name.startswith(LOCAL_VARIABLE_PREFIX)
+            points += [(x, figures.get(name, 0)) for x, figures in known[first:] if is_local or name in figures]
             if (growth := trailing_growth(name, points, slack)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
