@@ -103,16 +103,14 @@ def test_an_attribute_that_one_examination_did_not_find_is_not_empty_there():
     assert [(one.since, one.before) for one in evidence.growing_attributes()] == [(4, 40 * MB)]
 
 
-def test_a_local_variable_that_is_missing_has_ended():
+def test_a_local_variable_that_was_missing_has_not_grown_since():
     evidence = ExaminationHistory(0.0)
-    for generation, size in ((1, None), (2, 20 * MB), (3, None), (4, 40 * MB)):
-        evidence.add(
-            examined(
-                generation,
-                containers={} if size is None else {"local variable of forward: y": size, "__main__.T.kept": size},
-            )
-        )
+    for generation, size in ((1, None), (2, 20 * MB), (3, 30 * MB)):
+        held = {} if size is None else {"local variable of forward: y": size, "__main__.T.kept": size}
+        evidence.add(examined(generation, containers=held))
     assert [one.name for one in evidence.growing_attributes()] == ["__main__.T.kept"]
+    evidence.add(examined(4, containers={"local variable of forward: y": 40 * MB}))
+    assert [one.since for one in evidence.growing_attributes()] == [2], "in each look since then"
 
 
 def test_only_examinations_at_like_moments_are_compared():

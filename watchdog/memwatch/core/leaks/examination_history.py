@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from operator import mul
 
 from memwatch.core.events import Diagnose, Diagnosed
@@ -374,15 +374,18 @@ class ExaminationHistory:
         """Return the growth of the figures that a record names.
 
         A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known. A
-        local variable is gone then: its function has ended.
+        local variable that is missing is not there, and begins anew when it comes: its function has ended.
         """
         known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
         found = []
         for name in known[-1][1] if known else ():
-            first = next(i for i, (_, figures) in enumerate(known) if name in figures)
-            points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
-            is_local = name.startswith(LOCAL_VARIABLE_PREFIX)
-            points += [(x, figures.get(name, 0)) for x, figures in known[first:] if is_local or name in figures]
+            if name.startswith(LOCAL_VARIABLE_PREFIX):
+                there = takewhile(lambda point: name in point[1], reversed(known))  # noqa: B023 - used at once
+                points = [(position, figures[name]) for position, figures in there][::-1]
+            else:
+                first = next(i for i, (_, figures) in enumerate(known) if name in figures)
+                points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
+                points += [(position, figures[name]) for position, figures in known[first:] if name in figures]
             if (growth := trailing_growth(name, points, slack)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
