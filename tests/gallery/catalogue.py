@@ -43,7 +43,7 @@ def _eigen2(commit: str) -> Program:
 CATALOGUE = (
     *map(_eigen2, ("c248105", "ddb7d97", "adb868b", "22ab79c")),
     Program("Hugging Face Trainer", "huggingface.py", "step", 1200, cause=r"KEPT"),
-    Program("Lightning", "lightning_fit.py", "epoch", 600, cause=r"losses|graph"),
+    Program("Lightning", "lightning_fit.py", "epoch", 600, cause=r"Regression\.features"),
     Program("Ultralytics", "yolo.py", "epoch", 20, cause=r"KEPT", python="gallery-vision"),
     Program(
         "stable-baselines3 DQN",
