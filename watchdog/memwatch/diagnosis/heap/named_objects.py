@@ -144,7 +144,7 @@ class NamedObjects:
             self._deadline = now + CONTENT_SHARE * (end - now)
             if not self._may_go_on():  # What is further away is left out.
                 break
-            content = self._content(one.obj, one.path)
+            content = self._content(one.obj, one.path) or _Content()
             containers.setdefault(one.path, []).append((one, content.bytes))
             graphs += sum(content.found[address].number for address in self._graphs & content.found.keys())
             for met in content.found.values():
@@ -296,14 +296,16 @@ class NamedObjects:
 
     # --- what a container holds ---
 
-    def _content(self, obj: RemoteObject, path: str, level: int = 0, is_sample: bool = False) -> _Content:
-        """Return an object and what it holds, without what has a name of its own; `is_sample`: it stands for others."""
-        content = _Content()
-        kind = obj.heap_type
+    def _content(self, obj: RemoteObject, path: str, level: int = 0, is_sample: bool = False) -> _Content | None:
+        """Return an object and what it holds, without what has a name of its own; None: it changed while it was read.
+
+        `is_sample`: it stands for others, and is not whole where a part of it changed.
+        """
+        content, kind = _Content(), obj.heap_type
         try:
             size, items, total = self._measure(obj, path)
         except _BROKEN:
-            return content
+            return None
         references = obj.word(0) & _REFERENCES
         content.found[obj.address] = _Met(1.0, size, kind.name, path, references)
         if not is_sample:
@@ -318,15 +320,23 @@ class NamedObjects:
         for label, address in chosen:
             if not self._may_go_on():
                 break
-            inner = None if address in self._seen else self._object(address)
-            if inner is None or is_program(inner.heap_type) or _is_iterator(inner.heap_type):
-                parts.append(_Content())
-            else:
-                parts.append(self._content(inner, path + label, level + 1, is_sample))
+            part = _Content() if address in self._seen else self._part(address, path + label, level + 1, is_sample)
+            if part is not None:
+                parts.append(part)
+            elif is_sample and not is_sampled:
+                return None
         if len(parts) > 1 and not self._may_go_on():  # The last one is not whole.
             parts.pop()
         content.add_sample(parts, max(1.0, total / max(1, len(parts))) if is_sampled else 1.0, references)
         return content
+
+    def _part(self, address: int, path: str, level: int, is_sample: bool) -> _Content | None:
+        """Return the content of an object in a container: empty for what is no data, None where it cannot be read."""
+        obj = self._object(address)
+        if obj is None:
+            return None
+        is_data = not is_program(obj.heap_type) and not _is_iterator(obj.heap_type)
+        return self._content(obj, path, level, is_sample) if is_data else _Content()
 
     def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
         """Return an object's own bytes, some or all of the references in it, with labels, and their number in all."""
