@@ -164,8 +164,7 @@ class DecisionMaker:
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
         watched, is_clear = context.watched_seconds, context.has_clear_trend()
-        cannot_fit = any(one.fits is False for one in resource.outlook.drivers)
-        left = limit.headroom_bytes, limit.bytes
+        left, cannot_fit = (limit.headroom_bytes, limit.bytes), context.cannot_fit
         if not is_credible(forecast, watched, lead, *left, is_clear=is_clear, cannot_fit=cannot_fit):
             return None
         if not context.is_last_chance():

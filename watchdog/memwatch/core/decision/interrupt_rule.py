@@ -122,6 +122,11 @@ class DecisionContext:
         trend = self.resource.outlook.trend
         return math.inf if trend is None else trend.points
 
+    @property
+    def cannot_fit(self) -> bool:
+        """The growth is that of a buffer for which the limit has no room: no starting up, young as the watch is."""
+        return any(one.fits is False for one in self.resource.outlook.drivers)
+
     def checkpoint_fits_in_memory(self) -> bool:
         """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
         seconds = DELIVERY_SECONDS + self.policy.confirmation_seconds
@@ -196,6 +201,8 @@ class DecisionContext:
 
     def _is_warming_up(self) -> bool:
         """Little has been seen, so that little is lost; or the samples do not yet show what the growth is."""
+        if self.cannot_fit and self.ledger.has_no_markers(self.t):
+            return False
         if self.watched_seconds < STARTUP_LEADS * self.lead:
             return True
         if not self.is_growth_significant() or self._may_be_sawtooth():
