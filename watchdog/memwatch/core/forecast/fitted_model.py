@@ -204,8 +204,7 @@ def _explaining(
     """The gauges that explain the growth: with a capacity first, then of the log, then the one that explains most."""
     found = []
     for readings in gauges.values():
-        # Two readings of many levels are no line along which the others lie.
-        if len(readings.values) < max(2, min(WITHOUT_START, len(points))) or t > readings.stale_from:
+        if len(readings.values) < 2 or t > readings.stale_from:
             continue
         # without the open generation
         known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
