@@ -346,6 +346,7 @@ SCRAPES_A_SECOND, RUDE_SECONDS, HANGING = 100, 8.0, 50
 PAUSE_SECONDS, PAUSE_SECONDS_AT_LOAD = 0.35, 1.0  # at most, between looks that are 0.1 s apart
 
 
+@pytest.mark.paced
 def test_a_hundred_scrapes_a_second_beside_fifty_clients_that_hang_delay_no_look(folder: Folder) -> None:
     port, answers = free_port(), list[float]()
     over = threading.Event()
