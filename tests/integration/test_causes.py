@@ -65,7 +65,7 @@ def test_growth_that_no_attribute_holds_is_named(kind: str, cause: str, rate: fl
     if kind == "local_variable":
         held = "local variable of local_variable: records[i]"
         assert (found["type"], found["holder"]) == ("__main__.Record", held)
-        assert found["remedy"] == "bound or clear records, in local_variable"
+        assert found["remedy"] == "bound or clear records in local_variable"
     assert HOLDERS.get(kind, found["holder"]) == found["holder"]
     assert ("worker" in found["process"]) == (kind == "worker_heap")
 
