@@ -100,10 +100,12 @@ def test_no_total_no_last_generation():
 @pytest.mark.parametrize(
     ("left", "last"),
     [
-        ((400.0, 399.0, 398.0), 4100),  # 10 iterations a second
-        ((400.0, 390.0, 395.0), 4100),  # the highest counts
+        ((400.0, 399.0, 398.0, 397.0), 4100),  # 10 iterations a second
+        ((400.0, 398.5, 398.0, 397.5), 4200),  # the highest counts
         ((400.0, 399.0), None),
         ((7.3, 6.3, 5.3), 180),
+        ((60.0, 60.0, 60.0, 60.0), None),  # of an epoch, at its start
+        ((400.0, 320.0, 280.0, 260.0), None),  # the first rounds of a program are slow
     ],
 )
 def test_the_time_left_tells_the_last_generation_where_the_log_has_no_total(left, last):
@@ -113,8 +115,17 @@ def test_the_time_left_tells_the_last_generation_where_the_log_has_no_total(left
             index = 91 + 10 * second + step
             ledger.add_marker(float(second), GenerationSeen(second, index, remaining_seconds=seconds))
     assert ledger.last_generation == last
-    ledger.add_marker(9.0, GenerationSeen(9.0, 130, 700))
+    ledger.add_marker(9.0, GenerationSeen(9.0, 140, 700))
     assert ledger.last_generation == 700
+
+
+def test_the_time_left_of_an_epoch_is_not_that_of_the_run():
+    ledger = GenerationLedger()
+    ends = []
+    for second in range(300):
+        ledger.add_marker(float(second), GenerationSeen(second, second, remaining_seconds=60.0 - second % 60))
+        ends.append(ledger.last_generation)
+    assert ends[100:] == [None] * 200
 
 
 def test_generations_between_two_readings_leave_no_rows():

@@ -17,7 +17,11 @@ KEEP_LAST = 1000  # Latest rows that are kept: a run of 10**6 generations stays 
 MAX_PHASES = 16  # Distinct names that are kept per generation: a log that invents names must not fill memory.
 RECENT_GENERATIONS = 10  # Latest complete generations that _RecentGrowth is computed from (chosen).
 RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation is computed (chosen).
-REMAINING_READINGS, MIN_REMAINING_READINGS = 8, 3  # of the time left: kept, and wanted for an estimate (chosen)
+TOLD_ENDS, MIN_TOLD_ENDS = 8, 3  # Readings of the time left that are kept, and that an estimate needs (chosen).
+MOVING_SHARE = (
+    0.5  # An end that moves by this share of the time that passes is not the run's, but a part's (chosen) ...
+)
+PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # ... nor is one that is over by so much of the time left (chosen).
 REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
@@ -114,6 +118,41 @@ class _Account:
 _NO_ACCOUNT = _Account()  # the account of a resource without readings
 
 
+class _ToldEnd:
+    """Where the run ends, by the time that its log says is left, where it says no total.
+
+    What is left of an epoch alone is told from that by an end which moves on as time passes, or which is passed.
+    """
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, float, float]] = deque(maxlen=TOLD_ENDS)  # time, index, time of the end
+        self._passed_t = math.inf  # the run goes on then: the time left is that of a part
+
+    def add(self, t: float, index: float, seconds: float) -> None:
+        if t > self._passed_t:
+            self._passed_t = -math.inf
+            self._readings.clear()
+            return
+        self._passed_t = min(self._passed_t, t + PASSED_FACTOR * seconds + PASSED_SECONDS)
+        if self._readings and (self._readings[-1][0] == t or self._readings[-1][1] == index):
+            self._readings.pop()
+        self._readings.append((t, index, t + seconds))
+
+    @property
+    def last_generation(self) -> float | None:
+        """The index that the recent pace leads to: the highest of several, rounded up to two digits; None: unknown."""
+        if len(self._readings) < MIN_TOLD_ENDS:
+            return None
+        (first_t, first, _), (latest_t, latest, _) = self._readings[0], self._readings[-1]
+        ends, passed = [end for _, _, end in self._readings], latest_t - first_t
+        if max(ends) - min(ends) > MOVING_SHARE * passed:
+            return None
+        pace = (latest - first) / passed
+        highest = max(index + pace * (end - t) for t, index, end in self._readings)
+        digit = 10.0 ** max(0, math.floor(math.log10(max(1.0, highest))) - 1)
+        return max(latest, math.ceil(highest / digit) * digit)
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """The beginning of a generation."""
@@ -145,8 +184,7 @@ class GenerationLedger:
         self.complete_generations = 0  # of this attempt
         self._zero_based = False
         self._marker_kind = "start"
-        # What the log says is left of the run where it says no total: time, index, seconds.
-        self._remaining: deque[tuple[float, float, float]] = deque(maxlen=REMAINING_READINGS)
+        self._told_end = _ToldEnd()
 
     def begin_attempt(self, t: float) -> None:
         """Begin with a new trainer process: open rows end as partial, the count starts again, closed rows stay."""
@@ -154,7 +192,7 @@ class GenerationLedger:
         self.attempt += 1
         self.index = self.phase = None
         self._starts.clear()
-        self._remaining.clear()
+        self._told_end = _ToldEnd()
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
@@ -196,9 +234,7 @@ class GenerationLedger:
         if seen.total is not None:
             self.total = seen.total
         if seen.remaining_seconds is not None and not seen.before_watch:
-            if self._remaining and self._remaining[-1][0] == t:
-                self._remaining.pop()
-            self._remaining.append((t, seen.index, seen.remaining_seconds))
+            self._told_end.add(t, seen.index, seen.remaining_seconds)
         begins = seen.index
         if seen.at == "end" and float(begins).is_integer():  # A fraction (epoch 0.5) is a position and stays as it is.
             begins += 1
@@ -209,6 +245,7 @@ class GenerationLedger:
         goes_back = self.index is not None and begins < self.index
         if goes_back:
             self._starts.clear()
+            self._told_end = _ToldEnd()
         closes = seen.index if seen.at == "end" and not goes_back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=goes_back), seen.before_watch)
         self.complete_generations += any(not row.partial for row in boundary.closed.values())
@@ -219,7 +256,7 @@ class GenerationLedger:
         """Start again with another counter: those of this attempt so far were no generations."""
         self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
         self._starts.clear()
-        self._remaining.clear()
+        self._told_end = _ToldEnd()
         for account in self._accounts.values():
             account.open = None
             account.drop_attempt(self.attempt)
@@ -280,20 +317,9 @@ class GenerationLedger:
         None when no total is known, or the count has passed it: then it was the total of something else.
         """
         if self.total is None:
-            return self._estimated_last_generation
+            return self._told_end.last_generation
         last = float(self.total - 1 if self._zero_based or self._marker_kind == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
-
-    @property
-    def _estimated_last_generation(self) -> float | None:
-        """The index that the time left leads to at the recent pace: the highest of several, rounded up (two digits)."""
-        if len(self._remaining) < MIN_REMAINING_READINGS:
-            return None
-        (first_t, first, _), (latest_t, latest, _) = self._remaining[0], self._remaining[-1]
-        pace = (latest - first) / (latest_t - first_t)
-        highest = max(index + pace * seconds for _, index, seconds in self._remaining)
-        digit = 10.0 ** max(0, math.floor(math.log10(max(1.0, highest))) - 1)
-        return max(latest, math.ceil(highest / digit) * digit)
 
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
