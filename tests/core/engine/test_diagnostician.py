@@ -29,6 +29,7 @@ from support.examinations import examined
 from support.watch import CALM, GB, TARGET, Script, growing, sampled
 
 MB = 10**6
+UNREADABLE = Examination(census_reason="no right to read it", names_reason="no right to read it")
 
 
 class Watched:
@@ -423,7 +424,7 @@ def test_each_examination_is_told_and_is_a_row_of_the_table() -> None:
     assert known is not None
     assert [(one.generation, one.phase) for one in known.moments] == [(1, None), (2, "train")]
     assert known.moments[1].python_bytes == second.fields["python_bytes"]
-    watched.answer = Examination(census_reason="no right to read it", names_reason="no right to read it")
+    watched.answer = UNREADABLE
     watched.feed(GenerationSeen(watched.t, 3, 10))
     watched.look()
     assert watched.notices[-1].text == "not examined: no right to read it"
@@ -435,7 +436,7 @@ def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_
     def reported() -> list[str]:
         return [one.text for one in watched.notices if one.event == "not_examined"]
 
-    watched.answer = Examination(census_reason="no right to read it", names_reason="no right to read it")
+    watched.answer = UNREADABLE
     for index in range(1, 5):
         watched.feed(GenerationSeen(watched.t, index, 10))
         watched.look()
@@ -443,10 +444,7 @@ def test_what_hinders_one_examination_after_the_other_is_told_once_and_who_asks_
     watched.feed(ExaminationAsked(watched.t))
     watched.look()
     assert len(reported()) == 2
-    for answer in (
-        examined(2).found,
-        Examination(census_reason="no right to read it", names_reason="no right to read it"),
-    ):
+    for answer in (examined(2).found, UNREADABLE):
         watched.answer = answer
         watched.feed(ExaminationAsked(watched.t))
         watched.look()

@@ -18,10 +18,8 @@ MAX_PHASES = 16  # Distinct names that are kept per generation: a log that inven
 RECENT_GENERATIONS = 10  # Latest complete generations that _RecentGrowth is computed from (chosen).
 RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation is computed (chosen).
 TOLD_ENDS, MIN_TOLD_ENDS = 8, 3  # Readings of the time left that are kept, and that an estimate needs (chosen).
-MOVING_SHARE = (
-    0.5  # An end that moves by this share of the time that passes is not the run's, but a part's (chosen) ...
-)
-PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # ... nor is one that is over by so much of the time left (chosen).
+MOVING_SHARE = 0.5  # An end that moves by this share of the time that passes is an epoch's, not the run's (chosen).
+PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # So is one that the run outlasts by so much of the time left (chosen).
 REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
@@ -121,12 +119,12 @@ _NO_ACCOUNT = _Account()  # the account of a resource without readings
 class _ToldEnd:
     """Where the run ends, by the time that its log says is left, where it says no total.
 
-    What is left of an epoch alone is told from that by an end which moves on as time passes, or which is passed.
+    An end that moves on as time passes, or that the run outlasts, is the end of an epoch, and does not count.
     """
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, float, float]] = deque(maxlen=TOLD_ENDS)  # time, index, time of the end
-        self._passed_t = math.inf  # the run goes on then: the time left is that of a part
+        self._passed_t = math.inf  # If the run goes on after this, the time left is that of an epoch.
 
     def add(self, t: float, index: float, seconds: float) -> None:
         if t > self._passed_t:
@@ -191,8 +189,7 @@ class GenerationLedger:
         self.end_attempt(t)
         self.attempt += 1
         self.index = self.phase = None
-        self._starts.clear()
-        self._told_end = _ToldEnd()
+        self._forget_pace()
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
@@ -244,8 +241,7 @@ class GenerationLedger:
             self._zero_based = self._zero_based or seen.index == 0
         goes_back = self.index is not None and begins < self.index
         if goes_back:
-            self._starts.clear()
-            self._told_end = _ToldEnd()
+            self._forget_pace()
         closes = seen.index if seen.at == "end" and not goes_back else self.index
         boundary = Boundary(t, begins, self._close(t, closes, partial=goes_back), seen.before_watch)
         self.complete_generations += any(not row.partial for row in boundary.closed.values())
@@ -255,11 +251,14 @@ class GenerationLedger:
     def _recount(self, unit: str) -> None:
         """Start again with another counter: those of this attempt so far were no generations."""
         self.unit, self.index, self.total, self.complete_generations, self._zero_based = unit, None, None, 0, False
-        self._starts.clear()
-        self._told_end = _ToldEnd()
+        self._forget_pace()
         for account in self._accounts.values():
             account.open = None
             account.drop_attempt(self.attempt)
+
+    def _forget_pace(self) -> None:
+        self._starts.clear()
+        self._told_end = _ToldEnd()
 
     def _close(self, t: float, index: float | None, partial: bool) -> dict[str, GenerationRow]:
         closed = {}

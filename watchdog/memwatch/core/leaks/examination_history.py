@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from operator import mul
 
 from memwatch.core.events import Diagnose, Diagnosed
@@ -371,24 +371,27 @@ class ExaminationHistory:
         return self.growing(lambda record: record.kinds)
 
     def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
-        """Return the growth of the figures that a record names.
-
-        A name counts as 0 before it is first seen; where it is missing later, it was not found, and is not known. A
-        local variable that is missing is not there, and begins anew when it comes: its function has ended.
-        """
+        """Return the growth of the figures that a record names."""
         known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
         found = []
         for name in known[-1][1] if known else ():
-            if name.startswith(LOCAL_VARIABLE_PREFIX):
-                there = takewhile(lambda point: name in point[1], reversed(known))  # noqa: B023 - used at once
-                points = [(position, figures[name]) for position, figures in there][::-1]
-            else:
-                first = next(i for i, (_, figures) in enumerate(known) if name in figures)
-                points = [(position, figures.get(name, 0)) for position, figures in known[:first]]
-                points += [(position, figures[name]) for position, figures in known[first:] if name in figures]
+            points = _figures(name, known)
             if (growth := trailing_growth(name, points, slack)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
+
+
+def _figures(name: str, known: Sequence[tuple[float, Mapping[str, int]]]) -> list[tuple[float, int]]:
+    """Return the positions and values of a named figure.
+
+    It counts as 0 before it is first seen; where it is missing later, it was not found, and is not known. A local
+    variable that is missing is not there, and begins anew when it comes: its function has ended.
+    """
+    if name.startswith(LOCAL_VARIABLE_PREFIX):
+        begun = max((i + 1 for i, (_, figures) in enumerate(known) if name not in figures), default=0)
+        return [(position, figures[name]) for position, figures in known[begun:]]
+    first = next(i for i, (_, figures) in enumerate(known) if name in figures)
+    return [(x, figures.get(name, 0)) for i, (x, figures) in enumerate(known) if i < first or name in figures]
 
 
 def _position_within(generation: float, step: float, over: float) -> float:

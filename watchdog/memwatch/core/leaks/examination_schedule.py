@@ -103,6 +103,10 @@ class CpuWindow:
     def forget_running(self) -> None:
         self._reserved = 0.0
 
+    def left(self, t: float) -> float:
+        """Return the CPU seconds that may be spent now."""
+        return self.seconds - self.spent(t)
+
     def spent_since(self, began_t: float) -> float:
         """Return what was spent by those that began at this time or later."""
         return sum(cpu for began, _, cpu in self._spent if began >= began_t)
@@ -259,7 +263,7 @@ class ExaminationSchedule:
             gpu_bytes=reading.gpu_bytes,
             cow_bytes=reading.cow_bytes,
             whole_objects=whole_objects,
-            cpu_seconds=round(self._window.seconds - self._window.spent(t), 3),
+            cpu_seconds=round(self._window.left(t), 3),
             cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
             kill_seconds=round(kill_seconds, 1),
             worker=need.worker,
@@ -310,13 +314,16 @@ class ExaminationSchedule:
             return True
         if self.needs_within and self._latest_reason in SKIPPABLE:  # What was freed since shows only now.
             return True
-        return (t - self._latest_t) * (window.seconds - spent) >= cpu_seconds * window.seconds_to_forget(t)
+        return self._lasts(t, window.seconds - spent, cpu_seconds)
 
     def _fits_before(self, t: float, whole_cpu: float) -> bool:
         """Whether a look at names does not put off the whole heap that is waited for; meanwhile those are spaced."""
         room = self._window.seconds - whole_cpu - self._window.spent_since(self._waits_since_t)
-        spaced = (t - self._latest_t) * room >= self._names_cpu * self._window.seconds_to_forget(t)
-        return self._names_cpu <= room and spaced
+        return self._names_cpu <= room and self._lasts(t, room, self._names_cpu)
+
+    def _lasts(self, t: float, room: float, cpu_seconds: float) -> bool:
+        """Whether so much room, spent at this distance from the one before, lasts until what was spent is forgotten."""
+        return (t - self._latest_t) * room >= cpu_seconds * self._window.seconds_to_forget(t)
 
     def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
         """Return how long an examination takes that may use so much at once, and then its share of a core."""
@@ -346,7 +353,7 @@ class ExaminationSchedule:
         if before is None or reading.used_bytes - before < RISE_BYTES:
             return None
         window = self._record_window
-        cpu_seconds = window.seconds - window.spent(t)
+        cpu_seconds = window.left(t)
         if cpu_seconds < MIN_RECORD_SECONDS:
             self._next_record_t, self._before = t + RECORD_RETRY_SECONDS, None
             return None

@@ -166,7 +166,7 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
 
 
 def _gains_objects(growth: Growth, first: ExaminationRecord, latest: ExaminationRecord) -> bool:
-    """Whether its items, or all objects in it, became more to a like degree as its bytes; so it is if none is known."""
+    """Whether it holds more items or objects, about in proportion to its bytes; true where neither is known."""
     if not growth.before:
         return True
     bytes_risen = _relative_rise(growth.before, growth.after)

@@ -35,9 +35,7 @@ from memwatch.core.text_and_units import format_bytes, since_text, without_main_
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
-SEVERAL = (
-    4  # Generations in which objects that live for a part of each, and growth that ends, would have been seen (chosen).
-)
+SEVERAL = 4  # Generations in which one sees objects that live for a part of each, and growth that ends (chosen).
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together

@@ -26,7 +26,7 @@ from memwatch.diagnosis.heap.object_layouts import (
 )
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
+from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS, BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Tensors
 from memwatch.errors import SourceError
@@ -37,7 +37,7 @@ CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes a
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the largest (chosen)
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
-_FEW = 8  # A dict of at most so many keys is a namespace: its values have names of their own (chosen).
+_FEW = 8  # So few keys of a dict are names in a namespace, and so few items fields of a record (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
@@ -48,7 +48,6 @@ _ARRAYS = {"ndarray", "tensor"}
 _CALLABLE = ("function", "method")
 _MMAP = "mmap.mmap"  # its address and its size follow the object's head
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
-_REFERENCES = 0xFFFFFFFF  # the bits of a reference count's word that count in each version
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
@@ -93,8 +92,8 @@ class _Content:
         numbers = {address: weight * n / max(n, met[address].references) for address, n in times.items()}
         shared = {met[address].kind for address, n in times.items() if n > 1 and numbers[address] >= n}
         for address, one in met.items():
-            counts_once = times[address] == 1 and one.kind not in shared
-            number = one.number * (weight if counts_once or weight <= 1.0 else max(1.0, numbers[address]))
+            is_shared = times[address] > 1 or one.kind in shared
+            number = one.number * (max(1.0, numbers[address]) if is_shared and weight > 1.0 else weight)
             self.found.setdefault(address, replace(one, number=number, references=max(one.references, references)))
 
     @property
@@ -122,7 +121,7 @@ class NamedObjects:
         self._builtins = BuiltinValues(memory, interpreter.minor)
         self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
         self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
-        self._tensors = Tensors(memory)
+        self._tensors, self._frames = Tensors(memory), Frames(memory, interpreter)
         self._seen: set[int] = set()  # objects that have a name
         self._read, self._deadline = 0, 0.0
         self._arrays: dict[int, LargeObject] = {}
@@ -194,10 +193,9 @@ class NamedObjects:
         """Return what has a name, that of the program's globals and variables first, then what is further away."""
         found: list[_Named] = []
         waiting: deque[tuple[int, str, RemoteObject | None, int]] = deque()
-        frames = Frames(self._memory, self._interpreter)
-        for namespace in dict.fromkeys(frames.globals()):
+        for namespace in dict.fromkeys(self._frames.globals()):
             waiting.extend(self._globals(namespace))
-        for address, name in frames.local_variables().items():
+        for address, name in self._frames.local_variables().items():
             waiting.append((address, name, None, 1))
         while waiting and self._may_go_on():
             address, path, owner, steps = waiting.popleft()
@@ -233,7 +231,7 @@ class NamedObjects:
             yield from self._globals(module.namespace)
         elif name == "function":
             yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
-            variables = Frames(self._memory, self._interpreter).closure_variables(obj) if steps < _MAX_STEPS else {}
+            variables = self._frames.closure_variables(obj) if steps < _MAX_STEPS else {}
             yield from ((cell, variable, None, steps + 1) for cell, variable in variables.items())
         elif shape == "class":
             own = self._types.type_at(obj.address)
@@ -242,7 +240,7 @@ class NamedObjects:
                     if not key.startswith("__"):
                         yield value, f"{own.name}.{key}", obj, steps + 1
         elif shape == "generator":
-            variables = Frames(self._memory, self._interpreter).waiting_variables([obj])
+            variables = self._frames.waiting_variables([obj])
             yield from ((value, variable, None, 1) for value, variable in variables.items())
         elif name in ("method", "cell"):
             at = 24 if name == "method" else 16
@@ -306,13 +304,13 @@ class NamedObjects:
             size, items, total = self._measure(obj, path)
         except _BROKEN:
             return None
-        references = obj.word(0) & _REFERENCES
+        references = obj.word(0) & REFCOUNT_BITS
         content.found[obj.address] = _Met(1.0, size, kind.name, path, references)
         if not is_sample:
             self._add_array(obj, size, path)
         if level >= _MAX_INSIDE or not items:
             return content
-        # Few items may be the fields of a record, as (state, action, reward, next state): none stands for another.
+        # No field of a record, as (state, action, reward, next state), stands for another.
         is_sampled = total > _FEW and (kind.shape in _CONTAINERS or kind.shape == "ndarray")
         chosen = _sample(items, _spread(level)) if is_sampled else items
         is_sample = is_sample or (is_sampled and total > len(chosen))

@@ -271,6 +271,7 @@ MAX_COUNT = 1 << 40  # No object has so many items: a larger number is none.
 MAX_WORDS = 1 << 23  # References of one object that are followed: a bound on memory.
 _WHOLE_BYTES = 1 << 16  # A block from this size on must lie in one mapping, because the object may be a false one.
 _FIRST_READ_BYTES = 512  # Bytes of an object that are read before its type is known.
+REFCOUNT_BITS = 0xFFFFFFFF  # of a reference count's word that count in each version
 USUAL_REFCOUNT = 1 << 16  # A reference count below this is plausible, and below any address.
 MAX_REFCOUNT = 1 << 40  # Immortal objects have some 2**30 or 2**32.
 _WORD, _PAIR = Struct("<Q").unpack_from, Struct("<QQ").unpack_from

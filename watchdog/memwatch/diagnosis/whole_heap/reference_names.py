@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
+from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
@@ -18,7 +19,6 @@ INSTANCE_DICT = "__dict__"
 THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
 CELL = "cell"
 _BASE = ".base"
-_REFCOUNT = 0xFFFFFFFF  # the bits of a reference count's word that are one in each version
 _MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
 _MAX_KEY_CHARS = 64  # A longer key is shown as [k] (chosen).
 _MAX_ITEMS = 1 << 16  # of a dict whose keys are looked at: a bound on time
@@ -82,7 +82,7 @@ class ReferenceNames:
         """Return the reference count of each of these objects, as it is now; a very large one where it is not read."""
         found = np.full(len(numbers), np.iinfo(np.int64).max)
         for which, objects in self._read(numbers):
-            found[which] = objects.number(0) & _REFCOUNT
+            found[which] = objects.number(0) & REFCOUNT_BITS
         return found
 
     def _have_base(self, sources: Numbers) -> NDArray[np.bool_]:
