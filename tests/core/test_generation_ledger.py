@@ -253,31 +253,10 @@ def test_habits_are_those_of_this_process_and_counter(change):
         mark(ledger, index * 10, index)
         ledger.add_phase_marker(index * 10, PhaseSeen(index * 10, "train"))
     assert ledger.has_stalled("host")
-    assert (ledger.next_generation_rise_bytes("host"), ledger.leading_phase("host"), ledger.generation_seconds(71)) == (
-        51,
-        "train",
-        10,
-    )
+    assert (ledger.leading_phase("host"), ledger.generation_seconds(71)) == ("train", 10)
     if change == "process":
         ledger.begin_attempt(80)
     else:
         ledger.add_marker(80, GenerationSeen(80, 1, unit=change, recount=change == "generation"))
     assert not ledger.has_stalled("host")
-    assert (ledger.next_generation_rise_bytes("host"), ledger.leading_phase("host"), ledger.generation_seconds(81)) == (
-        None,
-        None,
-        None,
-    )
-
-
-def test_a_climb_is_growth_and_a_peak_that_did_not_stay():
-    ledger, t = GenerationLedger(), 0.0
-    assert ledger.next_generation_rise_bytes("host") is None
-    for index, levels in enumerate([(0, 30, 100), (100, 150, 120), (120, 120, 180)], 1):
-        mark(ledger, t, index)
-        for used in levels:
-            t += 1
-            ledger.add_samples((t,), "host", (used,))
-    mark(ledger, t + 1, 4)
-    assert ledger.next_generation_rise_bytes("host") == (180 - 100) // 2 + (150 - 120)
-    assert ledger.next_generation_rise_bytes("host", share=0.5) == 20 + 30
+    assert (ledger.leading_phase("host"), ledger.generation_seconds(81)) == (None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from memwatch.core.decision.policy import Policy
@@ -60,18 +59,12 @@ class Script(Steady):
         self.generations: list[float] = []
         self.restarts = 0
         self.rate = 5.0 * GB  # fast enough for whatever is forecast
-        self.range_bytes = 0.0
-        self.slope_t_stat = math.inf
-        self.growth_follows_plateau = False
 
     def begin_generation(self, t: float | None, index: float) -> None:
         if t is not None:
             self.generations.append(index)
 
-    def new_high_bytes(self, seconds: float) -> float:
-        return math.inf  # as high as never before
-
-    def rise_bytes(self, seconds: float) -> float:
+    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
         return self.rate * seconds
 
     def outlook(self, *asked: object, **options: object) -> Outlook:

@@ -59,7 +59,7 @@ def judge(label: Line, lines: Sequence[Line], **more: Any) -> Judgement:
         interrupt_t=interrupt_t,
         oom_t=oom_t,
         waste=waste,
-        waste_generations=None if waste is None else waste * _life(label, interrupt_t) / label["gen_s"],
+        waste_generations=waste * _life(label, interrupt_t) / label["gen_s"] if waste and label["gen_s"] else None,
         eta_errors=tuple(errors),
         quarter_error=errors[0] if len(errors) == 4 else None,
         late_errors=tuple(errors[-3:]),

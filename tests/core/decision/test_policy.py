@@ -11,14 +11,11 @@ from memwatch.core.decision.decision_maker import LeadTimeEstimator
 from memwatch.core.decision.policy import (
     PACE_FLOOR_SECONDS,
     PACE_IDLE_SECONDS,
-    WAITS,
     Policy,
-    is_credible,
     may_reach_limit_within,
     next_step_fits,
     pace_seconds,
     reaches_limit,
-    waiting_costs_more,
 )
 from memwatch.core.decision.warning import (
     run_ends_first,
@@ -76,64 +73,10 @@ def test_the_early_end_of_a_forecast_counts():
     assert not may_reach_limit_within(eta(None, None), 10)
 
 
-STEP = 60.0  # seconds of a generation
-
-
-def peak_at(seconds: float, chance: float, soon: float = 0.0):
-    """The limit is met by what comes then, with this chance; or at once, with the other."""
-    return lambda wait: soon + (chance if wait >= seconds else 0.0)
-
-
-@pytest.mark.parametrize(
-    ("too_late", "expected"),
-    [
-        pytest.param(peak_at(5.0, 0.0), False, id="nothing can be lost"),
-        pytest.param(peak_at(2.0, 0.5), True, id="a coin is tossed for the run within the next look"),
-        pytest.param(peak_at(30.0, 0.5), False, id="the coin is tossed later: there is time yet"),
-        pytest.param(peak_at(2.0, 0.001), False, id="a small risk, and a generation to be done"),
-    ],
-)
-def test_the_last_moment_is_when_every_wait_costs_more_than_it_gains(too_late, expected):
-    waits = [share * STEP for share in WAITS]
-    assert waiting_costs_more(too_late, waits, work_at_risk_seconds=3000.0) is expected
-
-
-@given(
-    chance=st.floats(0, 1),
-    soon=st.floats(0, 1),
-    at=st.floats(0, 200),
-    stake=st.floats(0, 1e6),
-    never=st.floats(0, 1),
-    more=st.floats(1, 10),
-)
-def test_more_at_stake_or_less_to_gain_never_calls_for_waiting(chance, soon, at, stake, never, more):
-    odds, waits = peak_at(at, chance, soon), [share * STEP for share in WAITS]
-    if waiting_costs_more(odds, waits, stake, never):
-        assert waiting_costs_more(odds, waits, stake * more, never)
-        assert waiting_costs_more(odds, waits, stake, never / more)
-
-
-def test_a_run_that_may_never_meet_its_limit_is_waited_for_longer():
-    odds, waits = peak_at(2.0, 0.06), [share * STEP for share in WAITS]
-    assert waiting_costs_more(odds, waits, 9000.0, p_never=0.0)
-    assert not waiting_costs_more(odds, waits, 9000.0, p_never=0.5)
-
-
 @given(mid=st.floats(0, 1e6), share=st.floats(0, 1), step=st.floats(1, 1e4), lead=st.floats(1, 1e3))
 def test_less_time_never_fits_more(mid, share, step, lead):
     fits = next_step_fits(eta(mid, mid * share), step, lead)
     assert not next_step_fits(eta(mid * 0.5, mid * 0.5 * share), step, lead) or fits
-
-
-def test_start_up_is_not_believed_but_generations_are():
-    assert is_credible(eta(5, generation=3), 1, 10, 90 * GB, 100 * GB, is_clear=False)
-    assert not is_credible(eta(5), 50, 10, 1 * GB, 100 * GB, is_clear=False)
-    assert not is_credible(eta(5), 150, 10, 50 * GB, 100 * GB, is_clear=False)
-    assert is_credible(eta(5), 150, 10, 4 * GB, 100 * GB, is_clear=False)
-    assert is_credible(eta(5), 500, 10, 50 * GB, 100 * GB, is_clear=False)
-    assert is_credible(eta(5), 50, 10, 1 * GB, 100 * GB, is_clear=True), "clear, and near the limit"
-    assert is_credible(eta(5), 50, 10, 50 * GB, 100 * GB, is_clear=False, cannot_fit=True), "no starting up"
-    assert not is_credible(eta(5), 50, 10, 50 * GB, 100 * GB, is_clear=True), "a program that loads grows clearly, too"
 
 
 def test_the_lead_is_longer_than_the_checkpoint_and_the_looks():

@@ -12,7 +12,6 @@ from memwatch.core.engine.resource_state import MAX_PENDING_SAMPLES, MonitoredRe
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.sample_windows import PeakRate
-from support.watch import Script, ends_in, growing
 
 LIMIT = 100_000
 GAPS, STEPS = st.sampled_from([0.005, 0.02, 0.45, 1.0, 1.0, 1.0, 7.0]), st.integers(-40, 40)
@@ -40,8 +39,7 @@ def test_a_caller_finds_every_sample() -> None:
     resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
     for t in range(MAX_PENDING_SAMPLES // 2):
         resource.add_sample(float(t), usage(1000 + t % 2))
-    assert resource.forecaster.new_high_bytes(100.0) == 1001, "none was before"
-    assert resource.forecaster.rise_bytes(100.0) > 0.0
+    assert resource.forecaster.greatest_rise_bytes(100.0, 0.0) == 1.0
 
 
 def test_a_change_of_the_limit_is_no_rise() -> None:
@@ -130,20 +128,6 @@ def test_a_restart_ends_the_checkpoint_under_way_and_keeps_the_measured_ones() -
     resource.checkpoint_completed(is_whole=True)
     resource.add_sample(5.0, usage(1000))
     assert resource.measured_checkpoint_bytes == 500
-
-
-def test_a_chance_of_never_reaching_the_limit_is_remembered_for_a_while() -> None:
-    """A single fit may miss it."""
-    script = Script()
-    resource = MonitoredResource(usage(1000), script, 0.0)
-    script.says = growing(900, ends=ends_in(900.0, math.inf))
-    resource.update_outlook(0.0, None, ())
-    assert resource.p_never == pytest.approx(0.5)
-    script.says = growing(900, ends=ends_in(900.0))
-    resource.update_outlook(60.0, None, ())
-    assert resource.p_never == pytest.approx(0.5 / math.e), "a generation later"
-    resource.begin_attempt(60.0)
-    assert resource.p_never == 0.0
 
 
 def test_the_spread_of_the_usage_of_others_is_estimated() -> None:

@@ -115,22 +115,19 @@ def test_a_leak_that_begins_late_is_seen_after_five_generations(make, seed: int)
     assert error(trace, trace.truth.begins_t[begin + 6]) < 0.15
 
 
-def asked(rows: Sequence[Row]) -> Forecaster:
-    """That was told all of them, and has looked at them."""
-    forecaster = feed(rows)
-    ask(forecaster, rows[-1])
-    return forecaster
+def risen(levels: Sequence[float], seconds: float, warm_up_seconds: float = 0.0) -> float:
+    """GB, of a sample a second."""
+    forecaster = Forecaster()
+    forecaster.add_samples([float(t) for t in range(len(levels))], [int(level * GB) for level in levels])
+    return forecaster.greatest_rise_bytes(seconds, warm_up_seconds) / GB
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_growth_that_begins_after_a_calm_is_known_as_such_and_a_fill_is_not(seed: int) -> None:
-    late = generators.plateau_then_leak(seed)
-    known = asked([row for row in late.rows if row.t <= late.truth.begins_t[24]])
-    assert known.growth_follows_plateau and known.slope_t_stat > 15.0
-    assert not any(
-        asked(make(seed).rows).growth_follows_plateau for make in (generators.exponential_fill, generators.linear_leak)
-    )
-    assert all(asked(make(seed).rows).slope_t_stat < 4.0 for make in (generators.noise, generators.stable))
+def test_the_greatest_rise_is_that_within_the_time_and_not_that_of_the_load():
+    assert risen([1, 2, 1, 3, 4, 2], seconds=1.0) == 2.0
+    assert risen([1, 2, 1, 3, 4, 2], seconds=2.0) == 3.0
+    assert risen([1, 2, 1, 3, 4, 2], seconds=100.0) == 3.0
+    assert risen([4, 3, 2, 1], seconds=100.0) == 0.0
+    assert risen([0, 50, 51, 52], seconds=1.0, warm_up_seconds=1.0) == 1.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -20,7 +20,6 @@ RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation
 TOLD_ENDS, MIN_TOLD_ENDS = 8, 3  # Readings of the time left that are kept, and that an estimate needs (chosen).
 MOVING_SHARE = 0.5  # An end that moves by this share of the time that passes is an epoch's, not the run's (chosen).
 PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # So is one that the run outlasts by so much of the time left (chosen).
-REPEATED_GENERATIONS = 2  # Latest generations whose mean growth the next one may repeat (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
 MARKER_OVERDUE_FACTOR = 3.0  # A marker that is late by this many durations is lost, not slow (chosen) ...
@@ -81,8 +80,6 @@ class _RecentGrowth:
     """Figures of the latest complete generations of one resource."""
 
     stalled: bool = False
-    grown_bytes: int = 0  # mean growth of the latest REPEATED_GENERATIONS, at least 0
-    peak_bytes: int | None = None  # the highest temporary peak above a level; None: no generation is complete
     leading_phase: str | None = None
 
 
@@ -110,7 +107,7 @@ class _Account:
     def update_recent(self, attempt: int) -> None:
         """Compute the figures from the complete generations of this attempt."""
         rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
-        self.recent = _RecentGrowth(_stalled(rows), _grown_bytes(rows), _peak_bytes(rows), _leading_phase(rows))
+        self.recent = _RecentGrowth(_stalled(rows), _leading_phase(rows))
 
 
 _NO_ACCOUNT = _Account()  # the account of a resource without readings
@@ -335,14 +332,6 @@ class GenerationLedger:
         """Whether the last generation hardly grew although the four before it each did: a buffer may be full."""
         return self._account(resource).recent.stalled
 
-    def next_generation_rise_bytes(self, resource: str, share: float = 1.0) -> int | None:
-        """Bytes by which this share of the next generation may rise above its start; None when none is complete.
-
-        That is this share of the latest growth, and the highest temporary peak of the last ten generations on top.
-        """
-        recent = self._account(resource).recent
-        return None if recent.peak_bytes is None else int(share * recent.grown_bytes) + recent.peak_bytes
-
     def leading_phase(self, resource: str) -> str | None:
         """Return the phase with 60 % or more of the recent growth; None when no phase has."""
         return self._account(resource).recent.leading_phase
@@ -360,17 +349,6 @@ def _stalled(rows: Sequence[GenerationRow]) -> bool:
         return False
     least = min(deltas[:-1])
     return least > 0 and deltas[-1] < STALL_SHARE * least
-
-
-def _grown_bytes(rows: Sequence[GenerationRow]) -> int:
-    latest = rows[-REPEATED_GENERATIONS:]
-    return max(sum(row.delta_bytes for row in latest) // len(latest), 0) if latest else 0
-
-
-def _peak_bytes(rows: Sequence[GenerationRow]) -> int | None:
-    stayed = [min(row.end_bytes, after.end_bytes) for row, after in zip(rows, [*rows[1:], *rows[-1:]], strict=True)]
-    peaks = (row.peak_bytes - max(row.start_bytes, end) for row, end in zip(rows, stayed, strict=True))
-    return max(peaks, default=None)
 
 
 def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:

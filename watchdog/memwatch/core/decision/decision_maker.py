@@ -12,7 +12,6 @@ from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_t
 from memwatch.core.decision.interrupt_rule import DecisionContext, InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
-    ESTABLISHED_GENERATIONS,
     MARGIN_SECONDS,
     MARGIN_SHARE,
     OPPORTUNITY_PROBABILITY,
@@ -20,7 +19,6 @@ from memwatch.core.decision.policy import (
     PACE_IDLE_SECONDS,
     WORTH_SHARE,
     Policy,
-    is_credible,
     may_reach_limit_within,
     next_step_fits,
     pace_seconds,
@@ -135,7 +133,7 @@ class DecisionMaker:
         called = [
             InterruptDecision(resource.usage, kind)
             for resource in resources
-            if (kind := self._reason(t, resource, lead)) is not None
+            if (kind := self._reason(t, resource, lead - self._waited(t, resource))) is not None
         ]
         if self._opportunity is not None and not any(one.kind == self._opportunity[1] for one in called):
             self._expire_opportunity(t, *self._opportunity)
@@ -144,6 +142,10 @@ class DecisionMaker:
         self._pending_since = {name: t0 for name, t0 in self._pending_since.items() if name not in silent}
         confirmed = [one for one in called if self._confirms(t, one.usage.resource)]
         return min(confirmed, key=lambda one: URGENCY.index(one.kind), default=None)
+
+    def _waited(self, t: float, resource: WatchedResource) -> float:
+        """Seconds since the first look that called for an interrupt: a part of the lead time is over."""
+        return t - self._pending_since.get(resource.usage.resource, t)
 
     def _confirms(self, t: float, resource: str) -> bool:
         """An earlier sample, and each since, called for an interrupt too; otherwise this one is the first."""
@@ -163,13 +165,11 @@ class DecisionMaker:
             return None
         interval = self.lead_time.sample_interval_seconds
         context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
-        watched, is_clear = context.watched_seconds, context.has_clear_trend()
-        left, cannot_fit = (limit.headroom_bytes, limit.bytes), context.cannot_fit
-        if not is_credible(forecast, watched, lead, *left, is_clear=is_clear, cannot_fit=cannot_fit):
+        if not context.is_believed:
             return None
         if not context.is_last_chance():
             return self._opportunity_reason(context)
-        if not context.is_headroom_tight() or self._awaits_own_save(context):
+        if not context.could_fill_room(lead) or self._awaits_own_save(context):
             return None
         return "saved" if self._is_just_saved and self._checkpoints.saves_on_signal is False else "time"
 
@@ -184,12 +184,9 @@ class DecisionMaker:
 
     def _opportunity_reason(self, context: DecisionContext) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good time."""
-        seen = min(self._ledger.complete_generations, context.points)
-        if self._opportunity is None or seen < ESTABLISHED_GENERATIONS:
+        if self._opportunity is None or self._ledger.has_stalled(context.resource.usage.resource):
             return None
-        if self._ledger.has_stalled(context.resource.usage.resource) or not context.checkpoint_fits_in_memory():
-            return None
-        if not (context.is_new_high() and context.is_growth_significant()):
+        if not context.checkpoint_fits_in_memory():
             return None
         (begun, kind), saves, lead = self._opportunity, self._checkpoints, context.lead
         step = saves.own_save_interval_seconds if kind == "saved" else None
@@ -207,4 +204,4 @@ class DecisionMaker:
             return None
         if risk is not None and risk.p_checkpoint_fails(left, context.checkpoint_cost) < OPPORTUNITY_PROBABILITY:
             return None
-        return kind if context.growth_could_fill(left + lead) else None
+        return kind if context.could_fill_room(left + lead) else None

@@ -13,10 +13,9 @@ from memwatch.core.decision.burst_detector import BELIEVED
 from memwatch.core.decision.interrupt_rule import InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
     ESTABLISHED_GENERATIONS,
+    LOADING_LEADS,
     PACE_FLOOR_SECONDS,
-    STARTUP_LEADS,
     Policy,
-    is_past_startup,
     reaches_limit,
 )
 from memwatch.core.generation_ledger import GenerationLedger
@@ -27,6 +26,7 @@ APPROACH_GUARDS = 2.0  # times the guard: below it samples confirm a burst
 LAST_CHANCE_SECONDS = 0.25  # before the limit: the trainer is interrupted even when it has little to save
 CONFIRM_SECONDS = CONFIRMING_SAMPLES * PACE_FLOOR_SECONDS  # where less time is left, one sample is enough
 LONG_SEEN_SECONDS = 0.25  # between two samples: growth over a longer time is no single allocation
+SETTLED_LEADS = 40.0  # lead times: a program that was watched for so long has loaded
 LOAD_FACTOR = 2.0  # a program that has multiplied since the first reading, and that soon, is still loading
 TREND_FACTOR = 1.5  # growth at no more than this times the forecast's rate is the forecast's to judge
 
@@ -112,7 +112,7 @@ class EmergencyDetector:
         rate = max(burst, climb)
         if rate == 0.0:
             return None
-        if climb > 0.0 and t - resource.first_t >= STARTUP_LEADS * lead:
+        if climb > 0.0 and t - resource.first_t >= LOADING_LEADS * lead:
             return _BurstState(rate, is_climb=True)
         if self._has_little_to_save(t, resource, lead):
             return None
@@ -124,9 +124,9 @@ class EmergencyDetector:
     def _has_little_to_save(self, t: float, resource: WatchedResource, lead: float) -> bool:
         """Jumps are usual in the first generations, and while a program loads."""
         watched, complete = t - resource.first_t, self._ledger.complete_generations
-        few = complete < ESTABLISHED_GENERATIONS and not is_past_startup(watched, lead)
+        few = complete < ESTABLISHED_GENERATIONS and not watched >= SETTLED_LEADS * lead
         if not self._ledger.has_no_markers(t):
-            return few or watched < STARTUP_LEADS * lead
+            return few or watched < LOADING_LEADS * lead
         return few and complete == 0 and resource.usage.used_bytes > LOAD_FACTOR * resource.first_bytes
 
     def _confirms(self, t: float, resource: WatchedResource, state: _BurstState, lead: float) -> bool:

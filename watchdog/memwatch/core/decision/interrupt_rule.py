@@ -1,8 +1,13 @@
-"""The decision to interrupt, and the rule when the last chance for a checkpoint has come, asked of one resource."""
+"""The decision to interrupt, and the rule when the last chance for a checkpoint has come, asked of one resource.
+
+Two questions, both in probabilities. Is it likelier than not that the limit is reached at all? And does each longer
+wait for a checkpoint put more work at risk than it gains?
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -11,33 +16,21 @@ from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
     ESTABLISHED_GENERATIONS,
-    SILENT_STAKE,
-    STAKE_LEADS,
-    STARTUP_LEADS,
-    WAITS,
+    LOADING_LEADS,
     Policy,
-    is_past_startup,
     may_reach_limit_within,
-    waiting_costs_more,
 )
-from memwatch.core.forecast.outlook import CheckpointCost, GrowthEvidence, Outlook, TimeToLimitProtocol
+from memwatch.core.forecast.outlook import CheckpointCost, GrowthEvidence, Outlook
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Forecast
 
-FEW_STAKE = 0.5  # times the work at risk, where few generations show how high one goes
-ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the growth that was seen could bring it about
-WARM_UP_PROBABILITY = 0.9  # of being too late: less is no reason to act in the first generations
-NEW_HIGH_SHARE = 0.005  # of the highest use so far: farther below it there is no new growth yet
-SIGNIFICANT_T_STAT = 4.0  # standard errors: levels depend on each other, and of many lines the steepest was chosen
-RECENT_SHARE = 0.25  # of the time watched: a new high within it of at least ...
-SIGNIFICANT_RISE_SHARE = 0.02  # ... this share of the limit is growth: what comes and goes rises less from peak to peak
-CLEAR_T_STAT = 15.0  # standard errors: without generations, growth as significant as this ...
-CLEAR_POINTS = 12  # ... in so many of the 16 blocks of time is clear, ...
-CLEAR_LEADS = 20.0  # ... and watched for so many lead times it is not that of starting up
-NEW_HIGH_POINTS = 9  # levels: growth seen in so many is no accident, even below what was in use before
+WAITS = (1 / 16, 0.25, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
+WAIT_WORTH = 4.0  # seconds at risk that a second of work is worth: 3 loses as few runs and wastes more, 5 loses more
+ROOM_FACTOR = 2.0  # a forecast is acted upon when twice the rise that was seen could bring it about
+LIKELIER = 0.5  # probability that the limit is reached at all: with less, an interrupt is likelier to be needless
+SURE = 0.9  # probability that the limit is reached before a checkpoint is complete: nothing is lost by trying
 SOON_SHARE = 0.25  # of a generation: a rise over a longer time may have gone again by then
-RECENT_BLOCKS = 8  # without generations, an eighth of the time watched is recent
 
 
 class WatchedResource(Protocol):
@@ -59,8 +52,6 @@ class WatchedResource(Protocol):
     def climb_record(self) -> int: ...  # as of the climb, or of some samples ago and then lower
     @property
     def fastest(self) -> float: ...  # how fast the headroom has recently shrunk, at most
-    @property
-    def p_never(self) -> float: ...  # the probability that the limit is never reached
     @property
     def measured_checkpoint_bytes(self) -> int: ...
     @property
@@ -117,15 +108,40 @@ class DecisionContext:
         return self.t - self.resource.first_t
 
     @property
-    def points(self) -> float:
-        """How many levels (generations, or blocks of time) show the growth."""
-        trend = self.resource.outlook.trend
-        return math.inf if trend is None else trend.points
+    def p_limit_reached(self) -> float:
+        """The probability that the limit is reached at all.
+
+        As the forecast has it, if memory goes on as it does; and growth that has lasted for s goes on for t more with
+        probability s / (s + t), the Pareto prior of a duration of unknown scale (Gott, Nature 363, 1993). A cycle is
+        the least that it must go on: growth is known from one to the next.
+        """
+        outlook, eta = self.resource.outlook, self.forecast.eta_seconds
+        risk, trend = outlook.time_to_limit, outlook.trend
+        if eta is None:
+            return 0.0
+        if risk is None or trend is None:  # the forecast is all that is known
+            return 1.0
+        if any(driver.fits is False for driver in outlook.drivers):
+            return 1.0 - risk.p_never  # a buffer goes on filling until it is full
+        cycle = risk.cycle_seconds
+        seen = min((trend.points - 1) * cycle, self.watched_seconds - LOADING_LEADS * self.lead)
+        return (1.0 - risk.p_never) * seen / (seen + max(eta, 0.0) + cycle) if seen > 0.0 else 0.0
 
     @property
-    def cannot_fit(self) -> bool:
-        """The growth is that of a buffer for which the limit has no room: no starting up, young as the watch is."""
-        return any(one.fits is False for one in self.resource.outlook.drivers)
+    def is_believed(self) -> bool:
+        """It is likelier than not that the limit is reached: at all or, in a young run, before a checkpoint is complete.
+
+        Before it has completed some generations that must be all but sure, and the limit near.
+        """
+        if self.p_limit_reached >= LIKELIER:
+            return True
+        risk = self.resource.outlook.time_to_limit
+        if risk is None:
+            return False
+        soon = min(risk.p_exceed(self.lead), 1.0 - risk.p_never)
+        if self.ledger.complete_generations >= ESTABLISHED_GENERATIONS:
+            return soon >= LIKELIER
+        return soon >= SURE and self.limit.headroom_bytes <= self.policy.headroom_guard * self.limit.bytes
 
     def checkpoint_fits_in_memory(self) -> bool:
         """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
@@ -136,101 +152,38 @@ class DecisionContext:
         return self.limit.headroom_bytes >= needed
 
     def is_last_chance(self) -> bool:
-        """A checkpoint still fits, in time and memory; later it might not."""
-        risk = self.resource.outlook.time_to_limit
+        """A checkpoint still fits, in time and memory; with each wait it becomes less likely than the wait is worth."""
+        risk, cost = self.resource.outlook.time_to_limit, self.checkpoint_cost
         if risk is None:
             return may_reach_limit_within(self.forecast, self.lead)
-        p_fail = risk.p_checkpoint_fails(risk.cycle_seconds, self.checkpoint_cost)
-        if p_fail <= 1.0 - self.policy.confidence or not self.is_new_high():
+        if risk.p_checkpoint_fails(risk.cycle_seconds, cost) <= 1.0 - self.policy.confidence:
             return False
-        return self._is_last_in_warm_up(risk) if self._is_warming_up() else self._is_last_by_stakes(risk)
-
-    def _is_last_in_warm_up(self, risk: TimeToLimitProtocol) -> bool:
-        # a rise that the memory of an earlier checkpoint hides counts too
-        risen = self.growth.new_high_bytes(self.lead) + self.resource.measured_checkpoint_bytes
-        if risen <= min(NEW_HIGH_SHARE * self.resource.peak, 0.5 * self.limit.headroom_bytes):
-            return False
-        p_fail = 0.0
-        if self.checkpoint_fits_in_memory():
-            p_fail = risk.p_checkpoint_fails(self.sample_interval, self.checkpoint_cost)
-        return max(risk.p_exceed(self.lead), p_fail) >= WARM_UP_PROBABILITY
-
-    def _is_last_by_stakes(self, risk: TimeToLimitProtocol) -> bool:
-        work = max(self.watched_seconds, STAKE_LEADS * self.lead)
-        work *= SILENT_STAKE if self.forecast.generation is None else 1.0
-        work *= FEW_STAKE if risk.cycles_seen < ESTABLISHED_GENERATIONS else 1.0
         p_exceed = risk.p_exceed(self.lead)
+        if not self.checkpoint_fits_in_memory():
+            return p_exceed >= SURE
         # what the run would still do until the limit is worth less than what it may lose
-        if p_exceed * work > risk.expected_time_to_limit(self.lead, work):
-            return self.checkpoint_fits_in_memory() or p_exceed >= WARM_UP_PROBABILITY
+        if p_exceed * self.watched_seconds > risk.expected_time_to_limit(self.lead, self.watched_seconds):
+            return True
         waits = (max(share * risk.cycle_seconds, self.sample_interval) for share in WAITS)
-        p_fail = partial(risk.p_checkpoint_fails, cost=self.checkpoint_cost)
-        return self.checkpoint_fits_in_memory() and waiting_costs_more(p_fail, waits, work, self.resource.p_never)
+        return waiting_costs_more(partial(risk.p_checkpoint_fails, cost=cost), waits, self.watched_seconds)
 
-    def is_headroom_tight(self) -> bool:
-        """What is left could be used up: by the fastest recent rise, by growth and a peak, or by a checkpoint."""
-        growth, lead = self.growth, self.lead
-        if self._is_warming_up():  # growth that is over is no threat yet
-            return self.limit.headroom_bytes <= ROOM_FACTOR * growth.rise_bytes(lead)
-        step = self.ledger.generation_seconds(self.t)
-        share = 1.0 if step is None else min(1.0, lead / step)
-        rise = self.ledger.next_generation_rise_bytes(self.resource.usage.resource, share) or 0
-        most = max(growth.peak_rate() * lead, growth.range_bytes, rise, self.checkpoint_cost.bytes)
+    def could_fill_room(self, seconds: float) -> bool:
+        """What is left could be used up within so many seconds: by twice the rise that was seen, or by a checkpoint."""
+        warm_up = min(LOADING_LEADS * self.lead, 0.5 * self.watched_seconds)
+        fastest = self.growth.greatest_rise_bytes(seconds, warm_up)
+        most = max(fastest, self.checkpoint_cost.bytes)
         return self.limit.headroom_bytes <= ROOM_FACTOR * most
 
-    def growth_could_fill(self, seconds: float) -> bool:
-        """What is left beside a checkpoint could be used up by the growth of the generations in so many seconds."""
-        rise = self.ledger.next_generation_rise_bytes(self.resource.usage.resource)
-        generations = max(1.0, seconds / (self.ledger.generation_seconds(self.t) or math.inf))
-        headroom = self.limit.headroom_bytes - self.checkpoint_cost.bytes
-        return rise is None or headroom <= ROOM_FACTOR * rise * generations
 
-    def is_new_high(self) -> bool:
-        """Memory has lately been higher than ever before, or many levels show the growth."""
-        if self.points >= NEW_HIGH_POINTS:
-            return True
-        recent = self.ledger.generation_seconds(self.t) or self.watched_seconds / RECENT_BLOCKS
-        return self.growth.new_high_bytes(recent) >= -NEW_HIGH_SHARE * self.resource.peak
+def waiting_costs_more(p_fail: Callable[[float], float], waits: Iterable[float], work_at_risk_seconds: float) -> bool:
+    """Waiting costs more than acting now, for each of the `waits`, seconds.
 
-    def is_growth_significant(self) -> bool:
-        """The growth is no accident: the levels show it, or memory has lately been far above all before."""
-        if self.growth.slope_t_stat >= SIGNIFICANT_T_STAT:
-            return True
-        rise = self.growth.new_high_bytes(RECENT_SHARE * self.watched_seconds)
-        return rise >= SIGNIFICANT_RISE_SHARE * self.limit.bytes
-
-    def _is_warming_up(self) -> bool:
-        """Little has been seen, so that little is lost; or the samples do not yet show what the growth is."""
-        if self.cannot_fit and self.ledger.has_no_markers(self.t):
+    `p_fail`: probability that a checkpoint that is requested after so many seconds fails, and the work is lost. Acting
+    now gives up what would be done in the wait, unless it would be lost with the rest.
+    """
+    now = p_fail(0.0)
+    for wait in waits:
+        later = p_fail(wait)
+        if (later - now) * work_at_risk_seconds < WAIT_WORTH * (1.0 - later) * wait:
             return False
-        if self.watched_seconds < STARTUP_LEADS * self.lead:
-            return True
-        if not self.is_growth_significant() or self._may_be_sawtooth():
-            return True
-        if self.ledger.has_no_markers(self.t):
-            is_past = is_past_startup(self.watched_seconds, self.lead)
-            is_clear = self.watched_seconds >= CLEAR_LEADS * self.lead and self.has_clear_trend()
-            return not (is_past or self._has_sawtooth_cycle() or is_clear)
-        # one more generation is wanted where not all of them show the growth
-        wanted = ESTABLISHED_GENERATIONS + (self.points < ESTABLISHED_GENERATIONS)
-        return self.ledger.complete_generations < wanted
-
-    def has_clear_trend(self) -> bool:
-        """Most levels show the growth, or it began after a plateau."""
-        if self.growth.slope_t_stat < CLEAR_T_STAT:
-            return False
-        if self.points >= CLEAR_POINTS:
-            return True
-        return self.growth.growth_follows_plateau and self.points > ESTABLISHED_GENERATIONS
-
-    def _has_sawtooth_cycle(self) -> bool:
-        """Without markers: enough cycles of a sawtooth were seen, which stand for generations."""
-        risk = self.resource.outlook.time_to_limit
-        return risk is not None and risk.knows_generation_profile and ESTABLISHED_GENERATIONS < self.points < math.inf
-
-    def _may_be_sawtooth(self) -> bool:
-        """Few levels show the growth, and it is smaller than the swing within a generation: a sawtooth out of step."""
-        risk, trend = self.resource.outlook.time_to_limit, self.resource.outlook.trend
-        if risk is None or trend is None or trend.points >= ESTABLISHED_GENERATIONS:
-            return False
-        return trend.growth_per_second * risk.cycle_seconds * trend.points < self.growth.range_bytes
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from memwatch.core.snapshot import Forecast, Verdict
@@ -10,18 +9,9 @@ from memwatch.core.snapshot import Forecast, Verdict
 DELIVERY_SECONDS = 1.0  # from the decision to the trainer's handler: a Python handler waits for its C call to return
 MARGIN_SHARE = 0.25  # checkpoints vary: so much is added to what one is taken to need ...
 MARGIN_SECONDS = 2.0  # ... and at least this
-STAKE_LEADS = 20.0  # a young run is worth so many lead times
-SILENT_STAKE = 2.0  # times the work at risk, without generations: blocks of time give less certain probabilities
 OPPORTUNITY_PROBABILITY = 0.25  # that a checkpoint after the next step fails: with less, the step is waited for
 ESTABLISHED_GENERATIONS = 5  # complete ones: until then a buffer that fills looks like a leak
-STARTUP_LEADS = 10.0  # lead times: without generations, growth is believed that is clear or watched for so long ...
-STARTUP_SHARE = 0.05  # ... and has left less than this share of the limit: programs fill memory quickly as they start
-SETTLED_LEADS = 40.0  # lead times: ... or for so long
-WAITS = (1 / 16, 0.25, 0.5, 1.0, 2.0)  # of a generation: how long an interrupt may wait
-WAIT_WORTH = (
-    3.0  # seconds at risk that a second of work is worth: with 1 more healthy runs are stopped, with 8 more missed
-)
-NEVER_FACTOR = 2.0  # times the probability that the limit is never reached: by so much more a wait is worth it
+LOADING_LEADS = 10.0  # lead times: programs load; what grows within the first so many may end with that
 WORTH_SHARE = 1 / 3  # of a generation: when less of the next one fits, acting at its beginning is better
 PACE_LOOKS = 4.0  # readings wanted while the headroom is used up at the fastest rate seen
 PACE_FLOOR_SECONDS = 0.005  # 200 Hz: at 40 GiB/s memory grows by 0.2 GiB between two readings
@@ -64,18 +54,6 @@ def may_reach_limit_within(forecast: Forecast, need_seconds: float) -> bool:
     return forecast.eta_seconds is not None and _low(forecast) < need_seconds
 
 
-def waiting_costs_more(
-    p_fail: Callable[[float], float], waits: Iterable[float], work_at_risk_seconds: float, p_never: float = 0.0
-) -> bool:
-    """Waiting costs more than acting now, for each of the `waits`.
-
-    `p_fail`: probability that a checkpoint that is requested after so many seconds fails, and the work is lost. Acting
-    now gives up what would be done in the wait; where the limit may never be reached, that is worth more.
-    """
-    now, worth = p_fail(0.0), WAIT_WORTH * (1.0 + NEVER_FACTOR * p_never)
-    return all((p_fail(wait) - now) * work_at_risk_seconds >= worth * wait for wait in waits)
-
-
 def next_step_fits(forecast: Forecast, step_seconds: float, lead: float, worth_share: float = WORTH_SHARE) -> bool:
     """Enough of another generation fits, and a checkpoint after it.
 
@@ -91,32 +69,6 @@ def next_step_fits(forecast: Forecast, step_seconds: float, lead: float, worth_s
 def _low(forecast: Forecast) -> float:
     mid = forecast.eta_seconds or 0.0
     return mid if forecast.eta_low_seconds is None else forecast.eta_low_seconds
-
-
-def is_past_startup(watched_seconds: float, lead: float) -> bool:
-    """Without generations: the process was watched for so long that its growth is not that of starting up."""
-    return watched_seconds >= SETTLED_LEADS * lead
-
-
-def is_credible(
-    forecast: Forecast,
-    watched_seconds: float,
-    lead: float,
-    headroom_bytes: int,
-    limit_bytes: int,
-    *,
-    is_clear: bool,
-    cannot_fit: bool = False,
-) -> bool:
-    """The forecast rests on generations, or on growth that is not that of starting up.
-
-    `is_clear`: most blocks of the time watched show it, however short that was. `cannot_fit`: it is that of a buffer
-    which the limit has no room for.
-    """
-    if forecast.generation is not None or cannot_fit or is_past_startup(watched_seconds, lead):
-        return True
-    is_near = headroom_bytes <= STARTUP_SHARE * limit_bytes
-    return is_near and (is_clear or watched_seconds >= STARTUP_LEADS * lead)
 
 
 def pace_seconds(headroom_bytes: int | None, peak_rate: float) -> float:

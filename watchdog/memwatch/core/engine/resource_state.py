@@ -117,7 +117,6 @@ class MonitoredResource:
         self.outlook, self._warning = WARMING_UP, LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
-        self._never = t, 0.0  # time and highest recent value of p_never
         self._last_generation: float | None = None
         self._reported: tuple[float, float | None, Verdict] | None = None  # time, eta and verdict of the last notice
         self._checkpoint: tuple[int, int] | None = None  # in use when one was begun, and at most since then
@@ -304,10 +303,6 @@ class MonitoredResource:
         self.outlook_valid_until = self.outlook.valid_until
         self._valid_below = self.outlook.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
-        risk = self.outlook.time_to_limit
-        if risk is not None:
-            known_t, known = self._never
-            self._never = t, max(risk.p_never, known * math.exp((known_t - t) / risk.cycle_seconds))
 
     def invalidate_outlook(self) -> None:
         """Something has happened that may change the outlook: the next sample needs a new one."""
@@ -324,11 +319,6 @@ class MonitoredResource:
     def is_outlook_valid(self) -> bool:
         """Another outlook, made at the latest sample, would say the same."""
         return self._t < self.outlook_valid_until and self.usage.used_bytes < self.outlook_valid_below(self.usage)
-
-    @property
-    def p_never(self) -> float:
-        """Probability that the limit is never reached, now or (fading) at an earlier outlook: one fit may err."""
-        return self._never[1]
 
     @property
     def current_outlook(self) -> Outlook:

@@ -175,13 +175,15 @@ def fit_by_generation(
         if fitted is not None and rhythm.unevenness > UNEVEN_LENGTH_SHARE:
             strands = _with_time(strands, points, days, t)
     usual = rhythm.usual(OUTLINED)
-    calm = [s for s in usual if not rhythm.peaks.is_rare(s)] or usual
+    peak = rhythm.peaks.periodic_peak(rhythm.level_by is BaselineKind.BASE, error)
+    doubtful = usual if peak is not None else usual[-1:]  # a high of the latest generation may be a step or a burst
+    calm = [s for s in usual if s not in doubtful or not rhythm.peaks.is_rare(s)] or usual
     return FittedModel(
         tuple(strands),
         days,
         fit_profile(calm, [rhythm.baseline(s) for s in calm], fitted),
         True,
-        rhythm.peaks.periodic_peak(rhythm.level_by is BaselineKind.BASE, error),
+        peak,
         gauges=tuple(explained),
     )
 

@@ -7,6 +7,7 @@ generation does above its level (its shape, and peaks every few generations) is 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,10 +50,8 @@ STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
-CALM, BEGINS = 3, 0.2  # levels before growth, with no more than this share of its slope
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
-NEW_HIGH_GENERATIONS = 1.2  # generations
 GAUGE_SE = 1.65  # standard errors to either end of an interval of 90 %
 COUNTS_GENERATIONS = 0.05  # of a step: a gauge that rises by one step of the generation's index is that index
 RUN_END_SE = 1.65  # standard errors: the run's end comes no later
@@ -72,6 +71,7 @@ class Forecaster(GrowthEvidence):
         self._teeth = SawtoothDetector()
         self._cycle: GenerationTracker | None = None  # that the course goes by: the markers', the teeth's, or none
         self._model: FittedModel | None = None
+        self._blocks: FittedModel | None = None  # of the same time by blocks of it, while generations are few
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
         self._outcomes: TimeToLimitDistribution | None = None
@@ -114,7 +114,7 @@ class Forecaster(GrowthEvidence):
 
     def forget_generations(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
-        self._rhythm = self._prior = self._prior_seconds = self._model = self._outcomes = None
+        self._rhythm = self._prior = self._prior_seconds = self._model = self._blocks = self._outcomes = None
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
@@ -131,7 +131,7 @@ class Forecaster(GrowthEvidence):
         self._rhythm = None
         self._teeth = SawtoothDetector()
         self._gauges.clear()
-        self._model = self._outcomes = None
+        self._model = self._blocks = self._outcomes = None
         self._rate.restart()
 
     def peak_rate(self) -> float:
@@ -143,37 +143,18 @@ class Forecaster(GrowthEvidence):
         peak = self._model.periodic_peak if self._model is not None else None
         return peak.excess if peak is not None else 0.0
 
-    @property
-    def range_bytes(self) -> float:
-        return max(self.periodic_peak_bytes, self._model.profile.range) if self._model is not None else 0.0
-
-    def new_high_bytes(self, seconds: float) -> float:
-        # The time is no less than a generation of the model. A peak that is still to come, because not every
-        # generation has it, counts as if it had come.
-        course, more = self._model, 0.0
-        if course is not None and course.by_generation:
-            seconds = max(seconds, NEW_HIGH_GENERATIONS * course.schedule.generation_seconds)
-            more = self.periodic_peak_bytes
-        since = self._t - seconds
-        return self._run.high_between(since, math.inf) + more - self._run.high_between(-math.inf, since)
-
-    @property
-    def slope_t_stat(self) -> float:
-        fitted = self._fit
-        if fitted is None or fitted.best.slope_error <= 0.0:
-            return math.inf
-        return fitted.best.slope / fitted.best.slope_error
-
-    @property
-    def growth_follows_plateau(self) -> bool:
-        fitted = self._fit
-        if fitted is None or fitted.history.points < CALM:
-            return False
-        return fitted.history.slope < BEGINS * fitted.best.slope
-
-    def rise_bytes(self, seconds: float) -> float:
-        since = self._t - seconds
-        return self._used - min((item.mean for item in self._run.items if item.end_t >= since), default=self._used)
+    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
+        first_t = self._run.items[0].start_t + warm_up_seconds if self._run.items else 0.0
+        items = [item for item in self._run.items if item.start_t >= first_t]
+        most, highs = 0.0, deque[int]()  # of the items within the time, latest first, ever higher
+        for i in range(len(items) - 1, -1, -1):
+            while highs and items[highs[-1]].high <= items[i].high:
+                highs.pop()
+            highs.append(i)
+            while items[highs[0]].start_t > items[i].end_t + seconds:
+                highs.popleft()
+            most = max(most, items[highs[0]].high - items[i].low)
+        return most
 
     def outlook(
         self,
@@ -261,7 +242,7 @@ class Forecaster(GrowthEvidence):
             self._course_until = self._course_t + STILL_SHARE * self._watched
         elif course is None or lost or stale:
             self._cycle, course = self._fitted(rhythm)
-            self._model, self._course_t, self._outcomes = course, self._t, None
+            self._model, self._course_t, self._outcomes, self._blocks = course, self._t, None, None
             self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_MIN_SECONDS)
             self._still_high = math.inf
         return course
@@ -378,7 +359,12 @@ class Forecaster(GrowthEvidence):
         if self._used < far_below:  # the next minutes need no model of their own
             safe = step
         elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
-            near = self._near(course, calendar, limit, others_deviation)
+            near = self._near(course, beat, calendar, limit, others_deviation)
+        else:  # too few generations say how one goes: blocks of time do
+            blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(self._run), self._run, {})
+            if blocks.fit is not None:
+                now = replace(blocks.schedule, now_x=self._watched)
+                near = self._near(blocks, None, now, limit, others_deviation)
         run = self._run_seconds(timing, last_place)
         return TimeToLimit(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
 
@@ -393,14 +379,19 @@ class Forecaster(GrowthEvidence):
 
     def _far_bytes(self, course: FittedModel) -> float:
         """More headroom than this is more than memory may use within a generation."""
-        reach = max(self.range_bytes, course.profile.reach)
+        reach = max(self.periodic_peak_bytes, course.profile.range, course.profile.reach)
         return NEAR_RANGES * (reach + abs(course.slope) * course.period)
 
     def _near(
-        self, course: FittedModel, calendar: GenerationSchedule, limit: float, others_deviation: float
+        self,
+        course: FittedModel,
+        beat: GenerationTracker | None,
+        calendar: GenerationSchedule,
+        limit: float,
+        others_deviation: float,
     ) -> ShortHorizonModel:
         """How memory stands to its course now."""
-        outline, beat = course.profile, self._cycle
+        outline = course.profile
         part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
             part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()

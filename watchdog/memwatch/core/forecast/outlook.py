@@ -29,14 +29,6 @@ class TimeToLimitProtocol(Protocol):
         """The length of a generation, or of the blocks of time that stand for generations."""
 
     @property
-    def cycles_seen(self) -> float:
-        """How many generations or blocks say how high the next ones go; infinite while the limit is far away."""
-
-    @property
-    def knows_generation_profile(self) -> bool:
-        """Memory is known for each part of a generation (or of a sawtooth's cycle), and the limit is near."""
-
-    @property
     def p_never(self) -> float:
         """The probability that the limit is never reached."""
 
@@ -52,38 +44,15 @@ class TimeToLimitProtocol(Protocol):
     def usual_headroom(self, seconds: float) -> float:
         """Bytes left where memory is as high as ever in this part of a generation and the `seconds` after it.
 
-        Infinite where `knows_generation_profile` is false.
+        Infinite where memory is not known part by part, or the limit is far away.
         """
 
 
 class GrowthEvidence:
     """What the samples show of the growth, asked of a forecaster right after its outlook; here: nothing was seen."""
 
-    def peak_rate(self) -> float:
-        """Bytes per second of the fastest recent rise over a short window; 0 if there was none."""
-        return 0.0
-
-    def rise_bytes(self, seconds: float) -> float:
-        """Bytes above the lowest level of the latest `seconds`."""
-        return 0.0
-
-    def new_high_bytes(self, seconds: float) -> float:
-        """Bytes by which the highest sample of the latest `seconds` is above all before them."""
-        return 0.0
-
-    @property
-    def slope_t_stat(self) -> float:
-        """The slope of the fitted model in standard errors; infinite without one."""
-        return math.inf
-
-    @property
-    def growth_follows_plateau(self) -> bool:
-        """Growth has begun after memory had stood still, or nearly so: a buffer that fills does not do that."""
-        return False
-
-    @property
-    def range_bytes(self) -> float:
-        """How far memory rises from the lowest to the highest of what the model says it does again and again."""
+    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
+        """Bytes by which memory rose within so many seconds, at most; what was before the warm-up's end left out."""
         return 0.0
 
 

@@ -24,11 +24,10 @@ from memwatch.core.robust_statistics import variance
 KERNEL_GENERATIONS = 2.0
 UNSURE = 0.02  # of the growth of a generation: no line is known better
 NOVEL = 0.1  # of what memory is above all that was seen: how far it goes on is not known better
-LOGISTIC = math.pi / math.sqrt(3.0)  # standard deviations of the logistic distribution in its scale
+ROOT_THREE = math.sqrt(3.0)
 LEAST_WIDTH = 1.0  # bytes
-NO_CHANCE = 7.0  # widths beyond the highest: 3 in a million
+NO_CHANCE = 10.0  # widths beyond the highest: one in a thousand
 AHEAD = 2  # generations that are looked ahead at most
-MAX_EXPONENT = 50.0  # scales: beyond it there is no chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,8 @@ class ShortHorizonModel:
             return [high + self.slope * (wait + need.seconds) for (high,) in self.profile.past_slot_maxima]
         first = int(self.part * size)
         last = int((self.part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
+        if wait > 0.0:  # what is due may come a part earlier
+            last += 1
         last = min(max(first, last), first + AHEAD * size)
         later = size if need.bytes > 0.0 else 0
         begin = min(int((self.part + wait / self.seconds) * size), last)
@@ -144,8 +145,13 @@ def _least_room(path: Sequence[float], begin: int, lasts: int, needed: float) ->
 
 def _share_beyond(tops: Sequence[float], room: float, width: float) -> float:
     """Probability that the next one is beyond the room: around each of the tops, the share that is."""
-    scale = LOGISTIC / width
-    return sum(1.0 / (1.0 + math.exp(min(scale * (room - top), MAX_EXPONENT))) for top in tops) / len(tops)
+    return sum(_student_beyond((room - top) / width) for top in tops) / len(tops)
+
+
+def _student_beyond(t: float) -> float:
+    """Probability that Student's t of three degrees of freedom is greater."""
+    off = t / ROOT_THREE
+    return 0.5 - (off / (1.0 + off * off) + math.atan(off)) / math.pi
 
 
 ERRORS = ((-1.65, 0.1), (-0.9, 0.24), (0.0, 0.32), (0.9, 0.24), (1.65, 0.1))  # standard errors and their weights
@@ -211,14 +217,6 @@ class TimeToLimit:
     @property
     def p_never(self) -> float:
         return self.outcomes.p_never
-
-    @property
-    def knows_generation_profile(self) -> bool:
-        return self.short_horizon is not None and len(self.short_horizon.profile.slot_maxima) > 1
-
-    @property
-    def cycles_seen(self) -> float:
-        return len(self.short_horizon.profile.past_slot_maxima) if self.short_horizon is not None else math.inf
 
     def p_exceed(self, seconds: float) -> float:
         seconds = min(seconds, self.run_seconds - self.passed)
