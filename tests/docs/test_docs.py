@@ -252,7 +252,7 @@ def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
 
 def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     limit = Limit(10, "host", 9)
-    track = MonitoredResource(Usage("host", 1, limit), Forecaster(), 0.0)
+    track = MonitoredResource(Usage("host", 1, limit), Forecaster, 0.0)
     interrupt = notices.interrupt_evidence(
         Policy(), track, InterruptDecision(track.usage, "time"), 1.0, (1.0, "assumed")
     )

@@ -30,7 +30,7 @@ def asking(
 ) -> DecisionContext:
     """A resource whose growth is forecast to meet its limit in `eta` seconds, watched for so long."""
     limit = Limit(100 * GB, "cgroup /job", 20 * GB)
-    resource = MonitoredResource(Usage("host", 80 * GB, limit), Script(), 0.0)
+    resource = MonitoredResource(Usage("host", 80 * GB, limit), Script, 0.0)
     ends = ends_in(eta, *([math.inf] if never else []))
     says = growing(eta, 0.9 * eta, ends=ends)
     assert says.trend is not None and says.forecast is not None

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.engine.resource_state import MAX_PENDING_SAMPLES, MonitoredResource
+from memwatch.core.engine.status_sentence import outlook_text
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.measurements import HOST, Limit, Usage
 from memwatch.core.sample_windows import PeakRate
+from memwatch.core.snapshot import Verdict
 
 LIMIT = 100_000
 GAPS, STEPS = st.sampled_from([0.005, 0.02, 0.45, 1.0, 1.0, 1.0, 7.0]), st.integers(-40, 40)
@@ -25,7 +27,7 @@ def usage(used: int, others: int = 0) -> Usage:
 @given(st.lists(st.tuples(GAPS, STEPS, STEPS), max_size=60))
 def test_no_waiting_sample_has_risen_faster_than_the_known_rate(steps: list[tuple[float, int, int]]) -> None:
     t, used, others = 0.0, 5000, 5000
-    resource, by_used, by_taken = MonitoredResource(usage(used, others), Forecaster(), t), PeakRate(), PeakRate()
+    resource, by_used, by_taken = MonitoredResource(usage(used, others), Forecaster, t), PeakRate(), PeakRate()
     for gap, step, other in steps:
         t, used, others = t + gap, used + step, others + other
         resource.add_sample(t, usage(used, others))
@@ -36,14 +38,14 @@ def test_no_waiting_sample_has_risen_faster_than_the_known_rate(steps: list[tupl
 
 
 def test_a_caller_finds_every_sample() -> None:
-    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource = MonitoredResource(usage(1000), Forecaster, 0.0)
     for t in range(MAX_PENDING_SAMPLES // 2):
         resource.add_sample(float(t), usage(1000 + t % 2))
     assert resource.forecaster.greatest_rise_bytes(100.0, 0.0) == 1.0
 
 
 def test_a_change_of_the_limit_is_no_rise() -> None:
-    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource = MonitoredResource(usage(1000), Forecaster, 0.0)
     for t in range(4):
         resource.add_sample(float(t), usage(1000))
     resource.add_sample(4.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
@@ -61,7 +63,7 @@ def test_where_a_cgroup_binds_from_now_on_its_others_are_no_growth() -> None:
     What the job takes in that second is not told from them.
     """
     mb = 10**6
-    resource = MonitoredResource(Usage(HOST, 10 * mb, Limit(900 * mb, "host", 800 * mb)), Forecaster(), 0.0)
+    resource = MonitoredResource(Usage(HOST, 10 * mb, Limit(900 * mb, "host", 800 * mb)), Forecaster, 0.0)
     for t in range(1, 100):
         used = (10 + 2 * t) * mb
         at_host = Usage(HOST, used, Limit(900 * mb, "host", 800 * mb - used))
@@ -77,7 +79,7 @@ def test_where_a_cgroup_binds_from_now_on_its_others_are_no_growth() -> None:
 def test_a_real_rise_is_not_levelled_where_the_way_of_counting_stays_alike() -> None:
     """An own cgroup and the tree show the same, whichever limit is the nearest."""
     mb = 10**6
-    resource = MonitoredResource(in_cgroup(10 * mb, 500 * mb), Forecaster(), 0.0)
+    resource = MonitoredResource(in_cgroup(10 * mb, 500 * mb), Forecaster, 0.0)
     for t in range(1, 100):
         used = (10 + 2 * t) * mb
         at_host = Usage(HOST, used, Limit(900 * mb, "host", 400 * mb - used))
@@ -89,7 +91,7 @@ def test_a_real_rise_is_not_levelled_where_the_way_of_counting_stays_alike() -> 
 
 def test_the_memory_of_a_checkpoint_lies_between_the_rise_and_the_release() -> None:
     """The largest of the lower bounds counts, and no checkpoint took more than its rise or release, if that is more."""
-    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource = MonitoredResource(usage(1000), Forecaster, 0.0)
     resource.checkpoint_started()  # never completed
     resource.add_sample(0.0, usage(900))
     resource.checkpoint_started()
@@ -117,7 +119,7 @@ def test_the_memory_of_a_checkpoint_lies_between_the_rise_and_the_release() -> N
 
 
 def test_a_restart_ends_the_checkpoint_under_way_and_keeps_the_measured_ones() -> None:
-    resource = MonitoredResource(usage(1000), Forecaster(), 0.0)
+    resource = MonitoredResource(usage(1000), Forecaster, 0.0)
     resource.checkpoint_started()
     resource.add_sample(1.0, usage(1500))
     resource.checkpoint_completed(is_whole=True)
@@ -131,7 +133,7 @@ def test_a_restart_ends_the_checkpoint_under_way_and_keeps_the_measured_ones() -
 
 
 def test_the_spread_of_the_usage_of_others_is_estimated() -> None:
-    alone, beside = (MonitoredResource(usage(1000, others), Forecaster(), 0.0) for others in (0, 500))
+    alone, beside = (MonitoredResource(usage(1000, others), Forecaster, 0.0) for others in (0, 500))
     for t in range(64):
         alone.add_sample(float(t), usage(1000))
         beside.add_sample(float(t), usage(1000, 500 + 10 * (t % 3)))
@@ -139,3 +141,42 @@ def test_the_spread_of_the_usage_of_others_is_estimated() -> None:
     assert beside.other_usage_sd_bytes == pytest.approx(14.8, abs=0.1), "the median of three values, 10 apart"
     beside.add_sample(64.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     assert beside.other_usage_sd_bytes == 0.0, "of another limit"
+
+
+def test_others_that_take_the_limit_bring_it_nearer_and_are_told_but_the_trainer_is_not_blamed() -> None:
+    gb, rate = 10**9, 10**8  # bytes a second
+    resource = MonitoredResource(Usage(HOST, 10 * gb, Limit(100 * gb, "host", 80 * gb)), Forecaster, 0.0)
+    for i in range(1, 601):
+        resource.add_sample(float(i), Usage(HOST, 10 * gb, Limit(100 * gb, "host", 80 * gb - i * rate)))
+        if i % 10 == 0:
+            resource.update_outlook(float(i), None, ())
+    told, decides = resource.current_outlook, resource.outlook
+    assert (told.verdict, decides.verdict) == (Verdict.STABLE, Verdict.LEAK)
+    assert told.forecast is not None and told.forecast.eta_seconds == pytest.approx(200.0, rel=0.05)
+    assert told.others_per_second == pytest.approx(rate, rel=0.05)
+    text = outlook_text(resource.usage, told, "generation", None, None)
+    assert text == "OOM in 3 m 20 s (3 m 11 s-3 m 29 s); stable at 10.0 GB; limit: host 100.0 GB; others take 360.0 GB/h of the limit"
+
+
+def test_a_limit_that_is_lowered_bit_by_bit_is_forecast_as_if_somebody_took_it() -> None:
+    gb, rate = 10**9, 10**8
+    resource = MonitoredResource(Usage(HOST, 10 * gb, Limit(100 * gb, "--limit", 90 * gb)), Forecaster, 0.0)
+    for i in range(1, 701):
+        resource.add_sample(float(i), Usage(HOST, 10 * gb, Limit(100 * gb - i * rate, "--limit", 90 * gb - i * rate)))
+        if i % 10 == 0:
+            resource.update_outlook(float(i), None, ())
+    assert resource.limit_used_bytes == 80 * gb
+    told = resource.current_outlook.forecast
+    assert told is not None and told.eta_seconds == pytest.approx(200.0, rel=0.05)
+
+
+def test_others_that_come_and_go_are_no_forecast() -> None:
+    gb = 10**9
+    resource = MonitoredResource(Usage(HOST, 10 * gb, Limit(100 * gb, "host", 80 * gb)), Forecaster, 0.0)
+    for i in range(1, 601):
+        others = 30 * gb if i % 60 < 20 else 0
+        resource.add_sample(float(i), Usage(HOST, 10 * gb, Limit(100 * gb, "host", 80 * gb - others)))
+        if i % 10 == 0:
+            resource.update_outlook(float(i), None, ())
+    told = resource.current_outlook
+    assert (told.verdict, told.others_per_second) == (Verdict.STABLE, 0.0)

@@ -139,6 +139,7 @@ def test_the_fields_have_the_names_of_the_contract():
     assert list(fields) == [
         *names.split(),
         "finishes",
+        "others_per_s",
         "limit",
         "limit_origin",
         "used",

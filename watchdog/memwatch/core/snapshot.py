@@ -131,6 +131,7 @@ class ResourceView:
     warned: bool = False  # a warning says that the limit is near
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains its growth, if one does
     neighbour_growth: NeighbourGrowth | None = None  # of it; None: there are no neighbours, or it is not known yet
+    others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
 
 
 @dataclass(frozen=True, slots=True)

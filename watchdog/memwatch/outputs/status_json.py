@@ -127,6 +127,7 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "warned": view.warned,
         "drivers": view.drivers,
         "neighbour_growth": view.neighbour_growth,
+        "others_per_s": view.others_per_second,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
         "generations": [

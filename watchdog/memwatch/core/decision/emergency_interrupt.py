@@ -106,7 +106,7 @@ class EmergencyDetector:
         foreseen = outlook.fits_when_full or reaches_limit(outlook.verdict, outlook.forecast, finishing=True)
         usual = math.inf if outlook.time_to_limit is None else outlook.time_to_limit.usual_headroom(lead)
         burst = resource.burst.threat_rate(left, limit.bytes, lead, usual)
-        climb = 0.0 if outlook.fits_when_full else resource.climb.threat_rate(limit.bytes - left, left, usual)
+        climb = 0.0 if outlook.fits_when_full else resource.climb.threat_rate(resource.limit_used_bytes, left, usual)
         if left <= guard and left < burst * LAST_CHANCE_SECONDS:
             return _BurstState(burst, CONFIRMING_SAMPLES if left > burst * CONFIRM_SECONDS else 1)
         rate = max(burst, climb)

@@ -129,7 +129,7 @@ class DecisionContext:
 
     @property
     def is_believed(self) -> bool:
-        """It is likelier than not that the limit is reached: at all or, in a young run, before a checkpoint is complete.
+        """It is likelier than not that the limit is reached at all; in a young run, before a checkpoint is complete.
 
         Before it has completed some generations that must be all but sure, and the limit near.
         """

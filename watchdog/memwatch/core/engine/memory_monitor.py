@@ -164,7 +164,7 @@ class ResourceMonitor:
         name = usage.resource
         if name not in self._resources:
             self._resources[name] = MonitoredResource(
-                usage, self._new_forecaster(), t, self.neighbours if name == HOST else None
+                usage, self._new_forecaster, t, self.neighbours if name == HOST else None
             )
             self._sampled_resources.add(name)
         elif name not in self._sampled_resources:
@@ -351,6 +351,7 @@ class ResourceMonitor:
             resource.warned,
             outlook.drivers,
             resource.neighbour_growth,
+            outlook.others_per_second,
         )
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import sub
 
 from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
@@ -13,7 +14,7 @@ from memwatch.core.decision.policy import Policy
 from memwatch.core.decision.warning import LimitWarning
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, ForecasterProtocol, Outlook
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
-from memwatch.core.measurements import Usage
+from memwatch.core.measurements import Limit, Usage
 from memwatch.core.memory_accounting import is_cgroups
 from memwatch.core.robust_statistics import robust_sd
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
@@ -74,6 +75,7 @@ DECISION_SAMPLES = 16  # Latest samples that are reported with a decision (chose
 FORECAST_SHARE = 0.02  # Without markers, forecast notices are at least this share of the time watched apart (chosen).
 FORECAST_FLOOR_SECONDS = 5.0  # Forecast notices of the same verdict are at least this far apart (chosen).
 ETA_CHANGE = 0.10  # A forecast whose time has moved by this share is worth a notice (chosen).
+OTHERS_MATTER = 0.25  # Of the headroom: others that have taken so much may take the rest, too (chosen).
 CHECKPOINTS = 5  # Latest checkpoints whose use of memory is remembered (chosen).
 CHECKPOINT_SHARE = 0.003  # Share of the limit that a checkpoint is expected to need at least (chosen).
 MIN_STEP_BYTES = 1 << 20  # Where other memory is counted from now on, a smaller step is not told from growth (chosen).
@@ -89,10 +91,14 @@ class MonitoredResource:
     """
 
     def __init__(
-        self, usage: Usage, forecaster: ForecasterProtocol, t: float, neighbours: NeighbourGrowthTracker | None = None
+        self,
+        usage: Usage,
+        new_forecaster: Callable[[], ForecasterProtocol],
+        t: float,
+        neighbours: NeighbourGrowthTracker | None = None,
     ) -> None:
-        self.usage, self._neighbours = usage, neighbours
-        self._forecaster, self._timeline = forecaster, Timeline(t)
+        self.usage, self._neighbours, self._new_forecaster = usage, neighbours, new_forecaster
+        self._forecaster, self._timeline = new_forecaster(), Timeline(t)
         self._pending: list[tuple[float, int, int]] = []  # time, bytes in use, bytes of the limit that anybody uses
         self.latest: deque[tuple[float, int, int]] = deque(maxlen=DECISION_SAMPLES)  # the same
         self.fastest = 0.0  # bytes per second: the headroom has not recently shrunk faster
@@ -114,7 +120,8 @@ class MonitoredResource:
         self.first_bytes = self.peak = used_bytes
         self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
         self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
-        self.outlook, self._warning = WARMING_UP, LimitWarning()
+        self.outlook = self._told_outlook = WARMING_UP  # of all that is taken where that ends sooner; of the trainer
+        self._warning = LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
         self._last_generation: float | None = None
@@ -129,15 +136,20 @@ class MonitoredResource:
         self._flush()
         self._burst, self._climb, self._limit_rate = BurstDetector(), ClimbDetector(), PeakRate()
         self._others: deque[int] = deque(maxlen=OTHERS_SAMPLES)
+        self._limit_lowered = 0  # bytes, since then
+        self._least_others = math.inf  # bytes of the limit that others used, at the least, ...
+        self._limit_forecaster: ForecasterProtocol | None = None  # ... and of all that is taken, once they matter
 
     def add_sample(self, t: float, usage: Usage) -> None:
         used, limit, known_limit = usage.used_bytes, usage.limit, self.usage.limit
-        limit_used = used if limit is None else limit.bytes - limit.headroom_bytes
         if (None if limit is None else limit.origin) != (None if known_limit is None else known_limit.origin):
             self.reset_limit()
             if is_cgroups(limit) or is_cgroups(known_limit):
                 self._count_by(limit.origin if is_cgroups(limit) else "", t, used)
+        elif limit is not None and known_limit is not None:
+            self._limit_lowered += known_limit.bytes - limit.bytes
         self.usage, self._t = usage, t
+        limit_used = self.limit_used_bytes
         if used > self.peak:
             self.peak = used
         if self._checkpoint is not None or self._completed is not None:
@@ -177,6 +189,8 @@ class MonitoredResource:
         last = slice(-DECISION_SAMPLES, None)
         self.latest.extend(zip(times[last], used[last], limit_used[last], strict=True))
         self._flush()
+        if self._limit_lowered:
+            limit_used = [each + self._limit_lowered for each in limit_used]
         self._last = times[-1], used[-1], limit_used[-1]
         self._accumulate(times, used, limit_used)
 
@@ -195,6 +209,9 @@ class MonitoredResource:
         if limit_used != used:
             self._limit_rate.add_samples(times, limit_used)
             self._others.extend(map(sub, limit_used[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
+            self._least_others = min(self._least_others, *map(sub, limit_used, used))
+            if self._limit_forecaster is not None:
+                self._limit_forecaster.add_samples(times, limit_used)
         self.fastest = max(self._forecaster.peak_rate(), self._limit_rate.fastest)
 
     @property
@@ -219,8 +236,11 @@ class MonitoredResource:
 
     @property
     def climb_record(self) -> int:
-        """Bytes that were in use before the climb under way; a lower bound, as pending samples are not added for it."""
-        return self._climb.record
+        """Bytes of the limit that were used before the climb under way.
+
+        A lower bound, as pending samples are not added for it; where the limit was lowered, as if it had been before.
+        """
+        return self._climb.record - self._limit_lowered
 
     @property
     def other_usage_sd_bytes(self) -> float:
@@ -237,9 +257,10 @@ class MonitoredResource:
 
     @property
     def limit_used_bytes(self) -> int:
-        """Bytes of the limit that anybody uses; of the host's, other programs use some."""
+        """Bytes that are gone of the first limit: anybody uses them, or it was lowered."""
         limit = self.usage.limit
-        return self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+        taken = self.usage.used_bytes if limit is None else limit.bytes - limit.headroom_bytes
+        return taken + self._limit_lowered
 
     def recent_rise_bytes(self, seconds: float) -> int:
         """Bytes of the limit that anybody took within so many seconds, as far as the latest samples show."""
@@ -286,23 +307,51 @@ class MonitoredResource:
     def begin_generation(self, t: float, index: float) -> None:
         """A generation begins: the next outlook is worth a notice."""
         self.forecaster.begin_generation(t, index)
+        if self._limit_forecaster is not None:
+            self._limit_forecaster.begin_generation(t, index)
         self._reported = None
 
     def update_outlook(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
         self._last_generation, self._outlook_t = last_generation, t
-        limit = self.usage.limit
-        self.outlook = self.forecaster.outlook(
+        limit, save_bytes = self.usage.limit, self.expected_checkpoint_bytes
+        self.outlook = self._told_outlook = own = self.forecaster.outlook(
             t,
             None if limit is None else limit.bytes,
             None if limit is None else limit.headroom_bytes,
             last_generation,
             gauges,
-            save_bytes=self.expected_checkpoint_bytes,
+            save_bytes=save_bytes,
             others_deviation=self.other_usage_sd_bytes,
         )
-        self.outlook_valid_until = self.outlook.valid_until
-        self._valid_below = self.outlook.valid_below_bytes - self._offset
+        self.outlook_valid_until = own.valid_until
+        self._valid_below = own.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
+        all_taken = None if limit is None else self._taken_by_anybody(limit)
+        if limit is None or all_taken is None:
+            return
+        first_limit = self.limit_used_bytes + limit.headroom_bytes
+        taken = all_taken.outlook(t, first_limit, limit.headroom_bytes, last_generation, save_bytes=save_bytes)
+        self.outlook_valid_until = min(self.outlook_valid_until, taken.valid_until)
+        self._valid_below = min(self._valid_below, taken.valid_below_bytes - self._others_bytes)
+        if math.isfinite(_eta_seconds(taken)) and _eta_seconds(taken) <= _eta_seconds(own):
+            self.outlook = taken
+            others = max(0.0, _growth_per_second(taken) - _growth_per_second(own))
+            self._told_outlook = replace(
+                own, forecast=taken.forecast, time_to_limit=taken.time_to_limit, others_per_second=others
+            )
+
+    def _taken_by_anybody(self, limit: Limit) -> ForecasterProtocol | None:
+        """The forecaster of all that is taken of the limit, from the time on at which others take much of it."""
+        risen = self._others_bytes - self._least_others
+        if self._limit_forecaster is None and risen >= OTHERS_MATTER * limit.headroom_bytes:
+            self._limit_forecaster = self._new_forecaster()
+            times, _, taken = zip(*self.latest, strict=True)
+            self._limit_forecaster.add_samples(times, taken)
+        return self._limit_forecaster
+
+    @property
+    def _others_bytes(self) -> int:
+        return self.limit_used_bytes - self.usage.used_bytes
 
     def invalidate_outlook(self) -> None:
         """Something has happened that may change the outlook: the next sample needs a new one."""
@@ -322,19 +371,18 @@ class MonitoredResource:
 
     @property
     def current_outlook(self) -> Outlook:
-        """The latest outlook, with its times counted from the latest sample."""
-        outlook, passed = self.outlook, self._t - self._outlook_t
+        """The latest outlook of the trainer, with its times counted from the latest sample."""
+        outlook, passed = self._told_outlook, self._t - self._outlook_t
         if outlook.forecast is None or passed <= 0.0:
             return outlook
-        forecast = outlook.forecast.after(passed)
-        return Outlook(outlook.verdict, outlook.trend, forecast, outlook.time_to_limit, drivers=outlook.drivers)
+        return replace(outlook, forecast=outlook.forecast.after(passed))
 
     def mark_reported_if_changed(self, t: float, without_markers: bool) -> bool:
         """Whether the outlook is worth a notice now; if so, it counts as reported. Call it once for each outlook."""
         eta = self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
         changed = self._has_changed(t, eta, without_markers)
         if changed:
-            self._reported = (t, eta, self.outlook.verdict)
+            self._reported = (t, eta, self._told_outlook.verdict)
         return changed
 
     def _has_changed(self, t: float, eta: float | None, without_markers: bool) -> bool:
@@ -342,7 +390,7 @@ class MonitoredResource:
             return True
         reported_t, reported_eta, reported_verdict = self._reported
         since = t - reported_t
-        if self.outlook.verdict is not reported_verdict:
+        if self._told_outlook.verdict is not reported_verdict:
             return True
         if since < FORECAST_FLOOR_SECONDS:
             return False
@@ -364,3 +412,12 @@ class MonitoredResource:
         changed = self._warning.update(t, policy, self.outlook, self._last_generation, step_seconds)
         self.outlook_valid_until = min(self.outlook_valid_until, self._warning.next_check_t)
         return changed
+
+
+def _eta_seconds(outlook: Outlook) -> float:
+    eta = None if outlook.forecast is None else outlook.forecast.eta_seconds
+    return math.inf if eta is None else eta
+
+
+def _growth_per_second(outlook: Outlook) -> float:
+    return 0.0 if outlook.trend is None else outlook.trend.growth_per_second

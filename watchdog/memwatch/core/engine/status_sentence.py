@@ -78,7 +78,9 @@ def status_sentence(
     if not resources:
         return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
     view = first_to_end(resources)
-    known = Outlook(view.verdict, view.trend, view.forecast, drivers=view.drivers)
+    known = Outlook(
+        view.verdict, view.trend, view.forecast, drivers=view.drivers, others_per_second=view.others_per_second
+    )
     phase = phases.get(view.usage.resource)
     outlook = outlook_text(view.usage, known, unit, last, phase, beside=view.neighbour_growth)
     if (holder := (holders or {}).get(view.usage.resource, "")) and view.verdict in _GROWTH:
@@ -128,6 +130,8 @@ def outlook_text(
     limit = f"limit: {limit_name(usage.limit)} {format_bytes(usage.limit.bytes)}" if usage.limit else "limit: unknown"
     parts = (_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last), limit)
     growth = _growth_text(outlook, unit, phase, beside)
+    if outlook.others_per_second > 0.0:
+        growth = (*growth, f"others take {format_bytes(outlook.others_per_second * 3600)}/h of the limit")
     still = outlook.verdict in (Verdict.STABLE, Verdict.PLATEAU)
     return "; ".join((*parts, *growth, *(driver_text(one) for one in outlook.drivers if not still)))
 
@@ -139,12 +143,11 @@ def _prefix(resource: str) -> str:
 def _forecast_text(usage: Usage, outlook: Outlook, unit: str, last: float | None) -> str:
     verdict, forecast = outlook.verdict, outlook.forecast
     used = format_bytes(usage.used_bytes)
+    still = {Verdict.STABLE: f"stable at {used}", Verdict.PLATEAU: f"levelled off at {used}"}.get(verdict)
     if verdict is Verdict.WARMING_UP:
         return f"warming up, {used} used"
-    if verdict is Verdict.STABLE:
-        return f"stable at {used}"
-    if verdict is Verdict.PLATEAU:
-        return f"levelled off at {used}"
+    if still is not None:
+        return f"{_oom_text(forecast, unit, last)}; {still}" if forecast and outlook.others_per_second > 0.0 else still
     if usage.limit is None:
         return f"{used} used"
     if forecast is None or forecast.eta_seconds is None:
@@ -295,6 +298,7 @@ def forecast_fields(
         "oom_gen_lo": json_number(forecast.generation_low if forecast else None),
         "oom_gen_hi": json_number(forecast.generation_high if forecast else None),
         "finishes": forecast.finishes if forecast else None,
+        "others_per_s": json_number(outlook.others_per_second, 3),
         "limit": limit.bytes if limit else None,
         "limit_origin": limit.origin if limit else None,
         "used": usage.used_bytes,

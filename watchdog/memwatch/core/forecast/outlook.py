@@ -68,6 +68,7 @@ class Outlook:
     valid_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
     growth: GrowthEvidence = field(default=GrowthEvidence(), compare=False, repr=False)
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains the growth, if one does
+    others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
 
     @property
     def fits_when_full(self) -> bool:
