@@ -60,7 +60,7 @@ function _shtab_memwatch_using
 end
 
 set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff report compare export config 'config check' 'config show' 'config schema' markers replay man completion
-set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --track --unit --web-config -o
+set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --track --unit --web-config --why -o
 
 complete -c memwatch -e
 complete -c memwatch -f
@@ -315,6 +315,7 @@ complete -c memwatch -n '_shtab_memwatch_using replay' -l json -d 'print events 
 complete -c memwatch -n '_shtab_memwatch_using replay' -s v -l verbose -d 'print every marker and generation'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l run -x -d 'a run of the history; default: the latest'
 complete -c memwatch -n '_shtab_memwatch_using replay' -l plot -xka "(__fish_complete_path (commandline -ct))" -d 'draw the replay: a page (.html) or a picture (.svg)'
+complete -c memwatch -n '_shtab_memwatch_using replay' -l why -x -d 'why it would interrupt, or not, so long after the start: the numbers'
 complete -c memwatch -n '_shtab_memwatch_using replay; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a trace (.csv), or a history: compares the replay with what was reported'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a man -d 'Show the manual page.'
 complete -c memwatch -n '_shtab_memwatch_using man' -s h -l help -d 'show this help message and exit'

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +120,19 @@ def test_a_decision_tells_what_it_stood_on(path: Path) -> None:
     assert threshold["odds_within_next"] > 1 - threshold["confidence"]
     warn = next(one for one in told if one.event == "warn")
     assert warn.fields["eta_s"] <= warn.fields["threshold"]["horizon_s"] and len(warn.fields["samples"]) == 16
+
+
+def test_a_run_tells_why_it_was_interrupted_or_not(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = watched(path, LEAK.events())
+    [interrupt] = [one for one in told if one.event == "interrupt"]
+
+    def why(time: str) -> dict[str, Any]:
+        assert main(["replay", str(path), "--json", "--why", time]) == ExitCode.ENDED
+        return json.loads(capsys.readouterr().out)
+
+    found, begun = why(str(interrupt.t)), why("1")
+    assert (found["reason"], found["headroom"]) == (interrupt.fields["kind"], interrupt.fields["headroom"])
+    assert (begun["verdict"], begun["reason"]) == ("warming_up", None)
 
 
 def test_each_watch_is_judged_from_what_it_found(path: Path) -> None:

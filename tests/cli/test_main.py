@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -279,6 +280,30 @@ def test_replay_under_a_limit_of_ones_own(capsys: pytest.CaptureFixture[str], tr
     assert loose == interrupted()
     assert tight[0] < loose[0]
     assert (loose[1], tight[1]) == ("trace", "--limit")
+
+
+def test_replay_tells_why_it_interrupts_or_not(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    events = [json.loads(line) for line in said(capsys, "replay", str(trace), "--json")[1].splitlines()]
+    [interrupt] = [event for event in events if event["event"] == "interrupt"]
+
+    def why(t: float) -> dict[str, Any]:
+        return json.loads(said(capsys, "replay", str(trace), "--json", "--why", str(t))[1])
+
+    then, before = why(interrupt["t"]), why(0.8 * interrupt["t"])
+    assert (then["event"], then["t"], then["resource"]) == ("why", interrupt["t"], "host")
+    assert (then["reason"], before["reason"]) == (interrupt["kind"], None)
+    assert then["p_within_lead"] == pytest.approx(interrupt["threshold"]["odds_within_lead"], abs=0.01)
+    assert all(then[name] for name in ("is_growth", "is_believed")) and then["headroom"] == interrupt["headroom"]
+    assert before["left_s"] == pytest.approx(then["left_s"] + 0.2 * interrupt["t"], rel=0.1)
+    code, out, _ = said(capsys, "replay", str(trace), "--why", str(0.8 * interrupt["t"]))
+    assert (code, "host: no interrupt\n" in out) == (0, True)
+    assert out.count("? yes\n") >= 2 and out.count("? no\n") >= 1
+
+
+@pytest.mark.parametrize("time", ["soon", "-1", "inf"])
+def test_why_asks_for_a_time(capsys: pytest.CaptureFixture[str], trace: Path, time: str) -> None:
+    code, _, error = said(capsys, "replay", str(trace), f"--why={time}")
+    assert (code, "give seconds from the start" in error[1]) == (2, True)
 
 
 def test_a_trace_may_have_checkpoints_shorter_than_the_interval_of_a_live_watch(

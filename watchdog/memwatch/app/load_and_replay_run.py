@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
-from memwatch.core.engine.engine import NO_DIAGNOSIS
+from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
@@ -120,15 +120,32 @@ def rejudge(path: Path, run: StoredRun, report_progress: Callable[[float], None]
         yield RejudgedWatch(watch, recorded, recomputed, _first_difference(recorded, recomputed))
 
 
-def _recompute(
-    path: Path, run: StoredRun, watch: StoredWatch, report_progress: Callable[[float], None]
-) -> Iterator[Notice]:
+def replay_until(path: Path, run: StoredRun, t: float) -> Engine:
+    """The engine of the run's latest watch that had begun by then, fed up to that time; ConfigError as of `rejudge`."""
+    watches = stored_runs.watches(path, run)
+    if not watches:
+        raise ConfigError(f"{path}: of run {run.run_id} no watch is kept whole", "export it: memwatch export")
+    watch = next((one for one in reversed(watches) if one.t <= t), watches[0])
+    engine = _engine(path, watch)
+    for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
+        engine.feed(event)
+    engine.feed_until(stored_runs.event_batches(path, run, watch), t)
+    return engine
+
+
+def _engine(path: Path, watch: StoredWatch) -> Engine:
     try:
-        engine = EngineSettings.from_json(watch.settings).make_engine()
+        return EngineSettings.from_json(watch.settings).make_engine()
     except (ValueError, ConfigError) as error:
         raise ConfigError(
             f"{path}: memwatch {watch.version} judged by other settings: {error}", "replay it with that one"
         ) from error
+
+
+def _recompute(
+    path: Path, run: StoredRun, watch: StoredWatch, report_progress: Callable[[float], None]
+) -> Iterator[Notice]:
+    engine = _engine(path, watch)
     for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
         engine.feed(event)
     for stored in stored_runs.event_batches(path, run, watch):

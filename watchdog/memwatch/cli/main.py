@@ -268,6 +268,7 @@ def _add_replay(add: Callable[..., _Parser], common: _Parser) -> None:
     option("file", metavar="FILE", help="a trace (.csv), or a history: compares the replay with what was reported")
     option("--run", dest="run_id", metavar="ID", help="a run of the history; default: the latest")
     option("--plot", metavar="FILE", help="draw the replay: a page (.html) or a picture (.svg)")
+    option("--why", metavar="SECONDS", help="why it would interrupt, or not, so long after the start: the numbers")
 
 
 # --- options that several commands share ----------------------------------------------------------------------------

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from memwatch import __version__
-from memwatch.app.load_and_replay_run import RejudgedWatch, find_run, rejudge
+from memwatch.app.load_and_replay_run import RejudgedWatch, find_run, rejudge, replay_until
 from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import MIN_INTERVAL_SECONDS, Config
+from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line
-from memwatch.core.events import Notice
+from memwatch.core.events import Notice, begin_t
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.history.csv_trace import read_trace, replay_notices
+from memwatch.history.csv_trace import read_batches, read_trace, replay_notices
 from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 
 SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of a history
-HISTORY_FLAGS = {"file", "run_id", "json", "verbose", "config"}  # flags that do not change what the engine does
+HISTORY_FLAGS = {"file", "run_id", "json", "verbose", "config", "why"}  # flags that do not change what the engine does
 
 
 def replay(flags: Mapping[str, Any]) -> int:
@@ -38,7 +42,12 @@ def replay(flags: Mapping[str, Any]) -> int:
     config = config_from_flags(
         {"checkpoint_time": os.environ.get("MEMWATCH_CHECKPOINT_S"), **flags, "interval": MIN_INTERVAL_SECONDS}
     )
-    if "plot" in flags:
+    if "why" in flags:
+        engine, batches = Engine(config.policy), read_batches(path, config.memory.limit_bytes)
+        if (first := next(batches, None)) is not None:
+            engine.feed_until(chain([first], batches), _time(flags["why"], begin_t(first)))
+        _print_why(engine, config)
+    elif "plot" in flags:
         _plot_trace(path, Path(flags["plot"]), config)
     else:
         _print_trace(path, config)
@@ -60,6 +69,77 @@ def _print_notice(notice: Notice, time_text: str, config: Config, is_news: Notic
         print(to_json_line(notice))
     elif config.verbose or is_news(notice):
         print(f"{time_text} {to_text_line(notice)}")
+
+
+# --- one decision ---------------------------------------------------------------------------------------------------
+
+
+def _time(told: str, start_t: float) -> float:
+    """The time that `--why` names: seconds from the start, or the `t` of an event."""
+    try:
+        seconds = float(told)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 <= seconds < math.inf:
+        raise ConfigError(f"--why: {told!r} is no time", "give seconds from the start, or the `t` of an event")
+    return seconds if seconds >= start_t else start_t + seconds
+
+
+def _print_why(engine: Engine, config: Config) -> None:
+    """Print what the decision to interrupt stands on at the engine's latest sample, one resource after the other."""
+    end = engine.snapshot()
+    if not end.resources:
+        raise ConfigError("--why: no sample was taken by then", "give a later time")
+    for found in engine.explain():
+        if config.json:
+            print(json.dumps({"event": "why", "t": round(end.t, 3), **found}))
+            continue
+        passed = 0.0 if end.started_t is None else end.t - end.started_t
+        print(f"After {format_duration(passed)}: {end.sentence}.\n")
+        print("\n".join(_why_lines(found)))
+
+
+def _why_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The questions of the rule in order, each with its answer and its numbers, up to the first no."""
+    reason = found["reason"]
+    yield f"{found['resource']}: {'no interrupt' if reason is None else f'interrupt ({reason})'}"
+    yield _answer("Does it grow to the limit before the run ends?", found["is_growth"], f"verdict {found['verdict']}")
+    if not found["is_growth"] or "is_believed" not in found:
+        return
+    left, seen = (format_duration(max(0.0, found[name])) for name in ("left_s", "growth_seen_s"))
+    yield _answer(
+        "Is the limit likelier reached than not?",
+        found["is_believed"],
+        f"probability {found['p_limit_reached']:.2f}: growth seen {seen} (less while it loaded), left {left}",
+    )
+    if "waits" in found:
+        lead = format_duration(found["lead_s"])
+        yield f"    never {found['p_never']:.2f}; within the lead time of {lead} {found['p_within_lead']:.2f}"
+    yield _answer(
+        "Does each wait cost more than it is worth?",
+        found["is_last_chance"],
+        f"memory for a checkpoint: {'yes' if found['is_checkpoint_room'] else 'no'}",
+    )
+    if "waits" in found:
+        now, later, cycle = found["p_fails_now"], found["p_fails_after_cycle"], format_duration(found["cycle_s"])
+        yield f"    a checkpoint fails: asked for now {now:.3f}, after a cycle of {cycle} {later:.3f}"
+        risk, left = (format_duration(found[name]) for name in ("work_at_risk_s", "work_left_s"))
+        yield f"    work at risk {risk}; expected until the limit {left}"
+        for one in found["waits"]:
+            wait, cost, worth = (format_duration(max(0.0, one[name])) for name in ("wait_s", "cost_s", "worth_s"))
+            yield f"    wait {wait}: fails {one['p_fails']:.3f}, costs {cost}, is worth {worth}"
+    headroom, most = format_bytes(found["headroom"]), format_bytes(found["most_within_lead"])
+    yield _answer(
+        "Could what is left be used up within the lead time?",
+        found["headroom"] <= found["most_within_lead"],
+        f"{headroom} left; twice the greatest rise, or a checkpoint: {most}",
+    )
+    rates = (format_bytes(found[name]) for name in ("rate", "climb_rate"))
+    yield "  A burst? It grows {}/s now, and has climbed steadily by {}/s.".format(*rates)
+
+
+def _answer(question: str, answer: bool, why: str) -> str:
+    return f"  {question} {'yes' if answer else 'no'}\n    {why}"
 
 
 # --- a trace --------------------------------------------------------------------------------------------------------
@@ -128,6 +208,9 @@ def _replay_history(path: Path, flags: Mapping[str, Any]) -> int:
         )
     config = config_from_flags(flags)
     run = find_run(path, flags.get("run_id"))
+    if "why" in flags:
+        _print_why(replay_until(path, run, _time(flags["why"], run.begun_t)), config)
+        return ExitCode.ENDED
     with ProgressBar("replaying the run") as progress:
         watches = list(rejudge(path, run, progress.update))
     is_news = NoticeFilter()

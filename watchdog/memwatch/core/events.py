@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -405,6 +406,19 @@ class SampleBatch:
     series: tuple[UsageSeries, ...]  # each of as many samples
     accounting: str | None = None  # of all of them
 
+    def until(self, t: float) -> SampleBatch:
+        """The samples of up to that time; at least one of them must be."""
+        count = bisect_right(self.times, t)
+        series = [
+            replace(one, used=one.used[:count], limit_used=None if one.limit_used is None else one.limit_used[:count])
+            for one in self.series
+        ]
+        return replace(self, times=self.times[:count], series=tuple(series))
+
     def event_at(self, i: int) -> Sampled:
         usages = tuple([series.usage_at(i) for series in self.series])
         return Sampled(self.times[i], Sample(usages, accounting=self.accounting))
+
+
+def begin_t(item: Event | SampleBatch) -> float:
+    return item.times[0] if isinstance(item, SampleBatch) else item.t

@@ -15,7 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from memwatch.core.events import Event, Notice, SampleBatch, Sampled, UsageSeries
+from memwatch.core.events import Event, Notice, SampleBatch, Sampled, UsageSeries, begin_t
 from memwatch.core.measurements import Target
 from memwatch.errors import HistoryError
 from memwatch.history import database_file, row_codec
@@ -80,7 +80,7 @@ class StoredRun:
 
     def elapsed_share(self, event: Event | SampleBatch) -> float:
         """Return the share of the run that had passed at a time, 0 to 1."""
-        t = event.times[0] if isinstance(event, SampleBatch) else event.t
+        t = begin_t(event)
         lasted = self.latest_t - self.begun_t
         return min(1.0, max(0.0, (t - self.begun_t) / lasted)) if lasted > 0 else 1.0
 

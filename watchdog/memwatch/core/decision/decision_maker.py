@@ -6,6 +6,7 @@ An interrupt is decided for an emergency, or because the forecast calls for one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
@@ -158,13 +159,37 @@ class DecisionMaker:
         if not awaited or t - begun > OPPORTUNITY_SHARE * (self._ledger.generation_seconds(t) or 0.0):
             self._opportunity = None
 
-    def _reason(self, t: float, resource: WatchedResource, lead: float) -> str | None:
-        """Why the forecast of this resource calls for an interrupt now; None: it does not."""
+    def explain(self, t: float, resource: WatchedResource, lead: float) -> dict[str, Any]:
+        """Whether the forecast of this resource calls for an interrupt now, and the numbers behind it, JSON-ready."""
+        context, verdict, forecast = (
+            self._context(t, resource, lead),
+            resource.outlook.verdict,
+            resource.outlook.forecast,
+        )
+        found = {
+            "resource": resource.usage.resource,
+            "reason": self._reason(t, resource, lead),
+            "verdict": verdict.value,
+            "is_growth": reaches_limit(verdict, forecast),
+        }
+        if context is None:
+            return found
+        rates = {"rate": resource.burst.rate(context.limit.headroom_bytes), "climb_rate": resource.climb.rate}
+        return found | context.numbers() | rates
+
+    def _context(self, t: float, resource: WatchedResource, lead: float) -> DecisionContext | None:
+        """None without a limit or a forecast."""
         limit, forecast = resource.usage.limit, resource.outlook.forecast
-        if limit is None or forecast is None or not reaches_limit(resource.outlook.verdict, forecast):
+        if limit is None or forecast is None:
             return None
         interval = self.lead_time.sample_interval_seconds
-        context = DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
+        return DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
+
+    def _reason(self, t: float, resource: WatchedResource, lead: float) -> str | None:
+        """Why the forecast of this resource calls for an interrupt now; None: it does not."""
+        context = self._context(t, resource, lead)
+        if context is None or not reaches_limit(resource.outlook.verdict, context.forecast):
+            return None
         if not context.is_believed:
             return None
         if not context.is_last_chance():

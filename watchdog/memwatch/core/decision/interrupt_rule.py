@@ -7,10 +7,10 @@ wait for a checkpoint put more work at risk than it gains?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
 from memwatch.core.decision.policy import (
@@ -123,9 +123,15 @@ class DecisionContext:
             return 1.0
         if any(driver.fits is False for driver in outlook.drivers):
             return 1.0 - risk.p_never  # a buffer goes on filling until it is full
-        cycle = risk.cycle_seconds
-        seen = min((trend.points - 1) * cycle, self.watched_seconds - LOADING_LEADS * self.lead)
+        seen, cycle = self.growth_seen_seconds, risk.cycle_seconds
         return (1.0 - risk.p_never) * seen / (seen + max(eta, 0.0) + cycle) if seen > 0.0 else 0.0
+
+    @property
+    def growth_seen_seconds(self) -> float:
+        """From the first level of the growth to the last, but not while the program loaded; negative while it loads."""
+        risk, trend = self.resource.outlook.time_to_limit, self.resource.outlook.trend
+        levels = 0.0 if risk is None or trend is None else (trend.points - 1) * risk.cycle_seconds
+        return min(levels, self.watched_seconds - LOADING_LEADS * self.lead)
 
     @property
     def is_believed(self) -> bool:
@@ -164,19 +170,63 @@ class DecisionContext:
         # what the run would still do until the limit is worth less than what it may lose
         if p_exceed * self.watched_seconds > risk.expected_time_to_limit(self.lead, self.watched_seconds):
             return True
-        waits = (max(share * risk.cycle_seconds, self.sample_interval) for share in WAITS)
-        return waiting_costs_more(partial(risk.p_checkpoint_fails, cost=cost), waits, self.watched_seconds)
+        return waiting_costs_more(partial(risk.p_checkpoint_fails, cost=cost), self._waits(), self.watched_seconds)
+
+    def _waits(self) -> Iterator[float]:
+        risk = self.resource.outlook.time_to_limit
+        return (max(share * risk.cycle_seconds, self.sample_interval) for share in WAITS) if risk else iter(())
 
     def could_fill_room(self, seconds: float) -> bool:
         """What is left could be used up within so many seconds: by twice the rise that was seen, or by a checkpoint."""
+        return self.limit.headroom_bytes <= self._most_bytes(seconds)
+
+    def _most_bytes(self, seconds: float) -> float:
         warm_up = min(LOADING_LEADS * self.lead, 0.5 * self.watched_seconds)
         fastest = self.growth.greatest_rise_bytes(seconds, warm_up)
-        most = max(fastest, self.checkpoint_cost.bytes)
-        return self.limit.headroom_bytes <= ROOM_FACTOR * most
+        return ROOM_FACTOR * max(fastest, self.checkpoint_cost.bytes)
+
+    def numbers(self) -> dict[str, Any]:
+        """What the rule stands on at this sample, JSON-ready: seconds, bytes, probabilities. The answers: `is_...`."""
+        risk, cost, eta = self.resource.outlook.time_to_limit, self.checkpoint_cost, self.forecast.eta_seconds
+        found: dict[str, Any] = {
+            "left_s": eta,
+            "growth_seen_s": self.growth_seen_seconds,
+            "p_limit_reached": self.p_limit_reached,
+            "is_believed": self.is_believed,
+            "lead_s": self.lead,
+            "is_last_chance": self.is_last_chance(),
+            "headroom": self.limit.headroom_bytes,
+            "most_within_lead": round(self._most_bytes(self.lead)),
+            "checkpoint_bytes": round(cost.bytes),
+            "is_checkpoint_room": self.checkpoint_fits_in_memory(),
+        }
+        if risk is not None:
+            p_fail, at_risk = partial(risk.p_checkpoint_fails, cost=cost), self.watched_seconds
+            found |= {
+                "p_never": risk.p_never,
+                "cycle_s": risk.cycle_seconds,
+                "p_within_lead": risk.p_exceed(self.lead),
+                "p_fails_now": p_fail(0.0),
+                "p_fails_after_cycle": p_fail(risk.cycle_seconds),
+                "work_at_risk_s": at_risk,
+                "work_left_s": risk.expected_time_to_limit(self.lead, at_risk),
+                "waits": [
+                    {"wait_s": wait, "p_fails": later, "cost_s": cost_s, "worth_s": worth_s}
+                    for wait, later, cost_s, worth_s in costs_of_waiting(p_fail, self._waits(), at_risk)
+                ],
+            }
+        return found
 
 
 def waiting_costs_more(p_fail: Callable[[float], float], waits: Iterable[float], work_at_risk_seconds: float) -> bool:
-    """Waiting costs more than acting now, for each of the `waits`, seconds.
+    """Waiting costs more than acting now, for each of the `waits`, seconds."""
+    return all(cost >= worth for _, _, cost, worth in costs_of_waiting(p_fail, waits, work_at_risk_seconds))
+
+
+def costs_of_waiting(
+    p_fail: Callable[[float], float], waits: Iterable[float], work_at_risk_seconds: float
+) -> Iterator[tuple[float, float, float, float]]:
+    """Each wait, the probability that a checkpoint after it fails, what it costs, and what it is worth: seconds.
 
     `p_fail`: probability that a checkpoint that is requested after so many seconds fails, and the work is lost. Acting
     now gives up what would be done in the wait, unless it would be lost with the rest.
@@ -184,6 +234,4 @@ def waiting_costs_more(p_fail: Callable[[float], float], waits: Iterable[float],
     now = p_fail(0.0)
     for wait in waits:
         later = p_fail(wait)
-        if (later - now) * work_at_risk_seconds < WAIT_WORTH * (1.0 - later) * wait:
-            return False
-    return True
+        yield wait, later, (later - now) * work_at_risk_seconds, WAIT_WORTH * (1.0 - later) * wait

@@ -16,7 +16,7 @@ from memwatch.core.engine import notices
 from memwatch.core.engine.diagnostician import Diagnostician
 from memwatch.core.engine.memory_monitor import ResourceMonitor
 from memwatch.core.engine.status_sentence import status_sentence
-from memwatch.core.events import Action, Event, Notice, SampleBatch
+from memwatch.core.events import Action, Event, Notice, SampleBatch, begin_t
 from memwatch.core.expectations import ExpectationCheck, Expectations
 from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.outlook import ForecasterProtocol
@@ -131,6 +131,14 @@ class Engine:
             self._t = batch.times[end - 1]
         return end
 
+    def feed_until(self, items: Iterable[Event | SampleBatch], t: float) -> None:
+        """Feed recorded events up to a time; `explain` tells of what followed from the latest alone."""
+        for item in items:
+            if begin_t(item) > t:
+                return
+            for event in self.events_to_feed(item.until(t) if isinstance(item, SampleBatch) else item):
+                self.feed(event)
+
     def events_to_feed(self, item: Event | SampleBatch, decision_seconds: float = 0.0) -> Iterator[Event]:
         """The event, or the samples of a batch that may change something: feed each before asking for the next.
 
@@ -145,6 +153,15 @@ class Engine:
             fed_t = item.times[i]
             yield item.event_at(i)
             i += 1
+
+    def explain(self) -> list[dict[str, Any]]:
+        """What the decision to interrupt stands on at the latest sample: the numbers of each resource, JSON-ready.
+
+        `reason` is that of an interrupt which the latest event has led to, or the one that the forecast gives now.
+        """
+        begun = [one.fields for one in self._out if isinstance(one, Notice) and one.event == "interrupt"]
+        kinds = {one["resource"]: one["kind"] for one in begun}
+        return [one | {"reason": kinds.get(one["resource"], one["reason"])} for one in self._monitor.explain(self._t)]
 
     def _emit(self, action: Action) -> None:
         self._out.append(action)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.decision_maker import DecisionMaker
@@ -293,6 +294,14 @@ class ResourceMonitor:
             used = series.used[part]
             self._ledger.add_samples(times, series.resource, used)
             resource.add_samples(times, used, used if series.limit_used is None else series.limit_used[part], usage)
+
+    def explain(self, t: float) -> list[dict[str, Any]]:
+        """What the decision stands on at the latest sample, of each resource; see `DecisionMaker.explain`."""
+        lead = self._decision_maker.lead_time.lead_seconds(self.checkpoint_estimate(t)[0])
+        resources = [self._resources[usage.resource] for usage in self.usages]
+        for resource in resources:
+            resource.update_outlook(t, self._ledger.last_generation, tuple(self._gauges.values()))
+        return [self._decision_maker.explain(t, resource, lead) for resource in resources]
 
     # --- acting ---
 
