@@ -138,6 +138,34 @@ def test_teeth_of_the_garbage_collector_are_no_trend_and_no_obstacle(seed: int) 
     assert at(trace, 0.8 * trace.truth.oom_t).verdict is Verdict.LEAK
 
 
+def with_peaks(generations: int, every: int, growth: float) -> Forecaster:
+    """Of 30 s and 50 GB; the last 4 s of some take 10 GB more, and `growth` more from one generation to the next."""
+    forecaster = Forecaster()
+    for gen in range(generations):
+        forecaster.begin_generation(30.0 * gen, float(gen))
+        for i in range(30):
+            high = 10 * GB + growth * gen if gen % every == every - 1 and i >= 26 else 0.0
+            wobble = 0.2 * GB * math.sin(7.0 * gen + i)
+            forecaster.add_samples([30.0 * gen + i], [int(50 * GB + high + wobble)])
+    forecaster.begin_generation(30.0 * generations, float(generations))
+    return forecaster
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_peaks_that_grow_meet_the_limit_though_the_level_stands_still(every: int) -> None:
+    outlook = with_peaks(30, every, 1.0 * GB).outlook(900.0, int(100 * GB), None, None)
+    meets = next(gen for gen in range(40, 50) if gen % every == every - 1)  # 10 + gen > 50
+    assert outlook.forecast is not None
+    assert outlook.forecast.eta_seconds == pytest.approx(30.0 * meets + 26.0 - 900.0, abs=20.0 * every)
+    assert outlook.verdict in (Verdict.GROWING, Verdict.LEAK)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_peaks_that_do_not_grow_are_stable(every: int) -> None:
+    outlook = with_peaks(30, every, 0.0).outlook(900.0, int(65 * GB), None, None)
+    assert (outlook.verdict, outlook.forecast and outlook.forecast.eta_seconds) == (Verdict.STABLE, None)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_checkpoint_peak_meets_the_limit_before_the_level_does(seed: int) -> None:
     trace = generators.checkpoint_peaks(seed)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from memwatch.core.forecast.gauge_growth import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
-from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, BaselineKind, GenerationTracker
+from memwatch.core.forecast.generation_tracker import GROWS, USUAL_GENERATIONS, BaselineKind, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
     CycleIndex,
     ElapsedTime,
@@ -20,9 +20,23 @@ from memwatch.core.forecast.growth_axes import (
     fit_schedule,
 )
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
-from memwatch.core.forecast.piecewise_trend import BaselinePoint, SegmentHistory, TrendFit, fit_trend, noise_of
-from memwatch.core.forecast.sample_summaries import ExcursionDistribution, TimeBin, TimeBins, excursion_distribution
+from memwatch.core.forecast.periodic_peaks import PeriodicPeak, onset_part, periodic_peak_of_bins
+from memwatch.core.forecast.piecewise_trend import (
+    BaselinePoint,
+    SegmentHistory,
+    TrendFit,
+    fit_trend,
+    line_t_stat,
+    noise_of,
+)
+from memwatch.core.forecast.sample_summaries import (
+    SLOTS,
+    ExcursionDistribution,
+    GenerationSummary,
+    TimeBin,
+    TimeBins,
+    excursion_distribution,
+)
 from memwatch.core.robust_statistics import median, upper_semideviation
 from memwatch.core.snapshot import Verdict
 
@@ -32,6 +46,8 @@ OWN_GENERATIONS = 3  # from which on the growth of a process is its own, not tha
 FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
 FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN_LENGTH_SHARE = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
+PEAKS_TOLD = 5  # peaks that tell whether they grow
+AROUND = 3  # generations to either side that a peak stands out of
 OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
@@ -87,6 +103,7 @@ class FittedModel:
     excursions: ExcursionDistribution | None = None  # from where memory is; without markers
     period: float = 1.0  # units of the course from one high to the next
     gauges: tuple[GaugeFit, ...] = ()  # that explain the growth, the one that is believed first
+    by_peaks: bool = False  # its level is that of the peaks
 
     @property
     def fit(self) -> TrendFit | None:
@@ -186,6 +203,48 @@ def fit_by_generation(
         peak,
         gauges=tuple(explained),
     )
+
+
+def growing_peaks(rhythm: GenerationTracker) -> list[GenerationSummary]:
+    """The generations with a peak, if what stands above the base grows from one of them to the next.
+
+    A generation that is less than half as high above its base as one of those around it has none.
+    """
+    shapes = [s for s in rhythm.summaries if not s.has_level_shift]
+    above = [s.peak - rhythm.base(s) for s in shapes]
+    around = [max(above[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(above))]
+    told = [s for s, high, most in zip(shapes, above, around, strict=True) if high > 0.5 * most]
+    grows = len(told) >= PEAKS_TOLD and line_t_stat(_above_base(rhythm, told))[0] > GROWS
+    return told if grows else []
+
+
+def _above_base(rhythm: GenerationTracker, shapes: Sequence[GenerationSummary]) -> list[BaselinePoint]:
+    return [BaselinePoint(s.ordinal + 0.5, s.peak - rhythm.base(s), float(s.count), s.middle_t) for s in shapes]
+
+
+def fit_by_peaks(base: FittedModel, rhythm: GenerationTracker, told: Sequence[GenerationSummary]) -> FittedModel | None:
+    """The course of the growing peaks; None where the levels, of which `base` is the course, grow as much."""
+    points = [BaselinePoint(s.ordinal + 0.5, s.peak, float(s.count), s.middle_t) for s in told]
+    excess, fitted = fit_trend(_above_base(rhythm, told)), fit_trend(points)
+    if excess is None or fitted is None or base.components[0].regressor.name == "gauge":
+        return None
+    if excess.best.slope <= max(0.0, base.slope) or fitted.best.slope <= 0.0:
+        return None
+    line = fitted.best
+    gaps = [b.ordinal - a.ordinal for a, b in pairwise(told)][-USUAL_GENERATIONS:]
+    every, peak, usual = median(gaps), None, rhythm.usual(OUTLINED)
+    if every > 1.0:
+        latest = told[-USUAL_GENERATIONS:]
+        off = [s.peak - line.level_at(s.ordinal + 0.5) for s in latest]
+        place = told[-1].ordinal + min(onset_part(s, rhythm.base(s)) for s in latest)
+        peak = PeriodicPeak(place, every, tuple(off), all(gap == every for gap in gaps), 1.0 / SLOTS)
+        usual = [s for s in usual if s not in told] or usual
+    levels = [line.level_at(s.ordinal + 0.5) if peak is not None else s.peak for s in usual]
+    profile = fit_profile(usual, levels, fitted)
+    if peak is not None:
+        profile = replace(profile, peak_sd=upper_semideviation(peak.highs), record=max(peak.highs))
+    own = TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)
+    return replace(base, components=(own,), profile=profile, periodic_peak=peak, by_peaks=True)
 
 
 def _strands(own: TrendComponent | None, explained: Sequence[GaugeFit]) -> list[TrendComponent]:

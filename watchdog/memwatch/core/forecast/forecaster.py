@@ -19,7 +19,9 @@ from memwatch.core.forecast.fitted_model import (
     GaugeFit,
     classify_growth,
     fit_by_generation,
+    fit_by_peaks,
     fit_by_time,
+    growing_peaks,
     levels_by_generation,
     levels_by_time,
 )
@@ -267,6 +269,10 @@ class Forecaster(GrowthEvidence):
         t, gauges, teeth = self._t, self._gauges, self._teeth.cycle(self._t)
         own = levels_by_time(self._run) if rhythm is None else levels_by_generation(rhythm, t)
         goes_on = self._prior is not None and rhythm is not None and len(rhythm.summaries) < MIN_GENERATIONS
+        if rhythm is not None and not goes_on and (told := growing_peaks(rhythm)):
+            peaks = fit_by_peaks(fit_by_generation(own, rhythm, t, gauges), rhythm, told)
+            if peaks is not None:
+                return rhythm, peaks
         if teeth is not None and not goes_on:
             beaten = levels_by_generation(teeth, t)
             if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
@@ -403,7 +409,9 @@ class Forecaster(GrowthEvidence):
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
             due = max(0.0, calendar.seconds_until(peaks.first_from(calendar.now_x) - peaks.error))
-            if peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
+            if course.by_peaks:
+                aside = min(aside, max(0.0, latest - line - max(peaks.highs)))
+            elif peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
                 aside = min(aside, max(0.0, aside - max(peaks.highs)))
         slope, error = course.components[0].ahead(course.period)
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise

@@ -75,8 +75,7 @@ class PeriodicPeakDetector:
             stayed = max(last.level, min(shape.baseline, last.level + last.excess))
             self._all.append(replace(last, fall=last.level + last.excess - stayed))
         excess = shape.peak - shape.baseline
-        onset = next(k for k, high in enumerate(shape.slot_maxima) if high >= shape.baseline + ONSET_SHARE * excess)
-        part = (onset + 0.25) / len(shape.slot_maxima)
+        part = onset_part(shape, shape.baseline)
         self._all.append(_Peak(int(shape.ordinal), shape.baseline, excess, shape.peak - base, part, excess))
         over = [p for p in self._all if p.ordinal > 0][:-1]
         falls = [p.fall for p in over]
@@ -166,6 +165,12 @@ def periodic_peak_of_bins(bins: Sequence[TimeBin], first_t: float) -> PeriodicPe
     width = median([b.start_t - a.start_t for a, b in pairwise(bins)])
     error = max(width, robust_sd_about(gaps, every))
     return PeriodicPeak(peaks[-1][0], every, tuple([excess for _, excess in peaks]), regular, error)
+
+
+def onset_part(shape: GenerationSummary, level: float) -> float:
+    """Where in the generation its peak above the level begins, 0 to 1."""
+    enough = level + ONSET_SHARE * (shape.peak - level)
+    return (next(k for k, high in enumerate(shape.slot_maxima) if high >= enough) + 0.25) / len(shape.slot_maxima)
 
 
 def _bound(excesses: Sequence[float], level: float) -> float:
