@@ -306,7 +306,7 @@ def test_one_that_handles_the_signal_is_interrupted_at_the_last_moment(handled):
 
 
 def test_one_that_does_not_is_interrupted_right_after_its_own_save():
-    watch = last_chance(NOT_HANDLED)
+    watch = last_chance(NOT_HANDLED, low=60.0)
     watch.look(2)
     assert watch.interrupts == []
     [waits] = watch.events("deferred")
@@ -330,7 +330,7 @@ def test_the_save_after_the_next_is_waited_for_where_it_comes_in_time_too():
 
 
 def test_a_save_that_does_not_come_in_time_is_not_waited_for():
-    watch = last_chance(NOT_HANDLED, low=10.0)
+    watch = last_chance(NOT_HANDLED, low=3.0)
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 

@@ -199,10 +199,14 @@ class DecisionMaker:
         return "saved" if self._is_just_saved and self._checkpoints.saves_on_signal is False else "time"
 
     def _awaits_own_save(self, context: DecisionContext) -> bool:
-        """An interrupt would lose the work since the trainer's last own save, and the next one comes in time."""
+        """An interrupt would lose the work since the trainer's last own save, and the next one comes in time.
+
+        Nothing need be saved after that one: the interrupt alone must reach the trainer before the limit.
+        """
         saves = self._checkpoints
         due = saves.seconds_until_own_save(context.t) if saves.saves_on_signal is False else None
-        if due is None or may_reach_limit_within(context.forecast, due + context.lead):
+        reaction = DELIVERY_SECONDS + self._policy.confirmation_seconds + self.lead_time.sample_interval_seconds
+        if due is None or may_reach_limit_within(context.forecast, due + reaction):
             return False
         self.awaited_save_seconds = due
         return True
