@@ -47,6 +47,7 @@ FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
 FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN_LENGTH_SHARE = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
 PEAKS_TOLD = 5  # peaks that tell whether they grow
+AROUND = 3  # generations to either side that a peak stands out of: with 8 more healthy runs seem to grow
 OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
@@ -211,8 +212,7 @@ def growing_peaks(rhythm: GenerationTracker) -> list[GenerationSummary]:
     """
     shapes = [s for s in rhythm.summaries if not s.has_level_shift]
     above = [s.peak - rhythm.base(s) for s in shapes]
-    reach = USUAL_GENERATIONS  # to either side
-    around = [max(above[max(0, i - reach) : i + reach + 1]) for i in range(len(above))]
+    around = [max(above[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(above))]
     told = [s for s, high, most in zip(shapes, above, around, strict=True) if high > 0.5 * most]
     grows = len(told) >= PEAKS_TOLD and line_t_stat(_above_base(rhythm, told))[0] > GROWS
     return told if grows else []
