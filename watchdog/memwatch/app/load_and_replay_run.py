@@ -126,28 +126,28 @@ def replay_until(path: Path, run: StoredRun, t: float) -> Engine:
     if not watches:
         raise ConfigError(f"{path}: of run {run.run_id} no watch is kept whole", "export it: memwatch export")
     watch = next((one for one in reversed(watches) if one.t <= t), watches[0])
-    engine = _engine(path, watch)
-    for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
-        engine.feed(event)
+    engine = _engine(path, run, watch)
     engine.feed_until(stored_runs.event_batches(path, run, watch), t)
     return engine
 
 
-def _engine(path: Path, watch: StoredWatch) -> Engine:
+def _engine(path: Path, run: StoredRun, watch: StoredWatch) -> Engine:
+    """One with the settings of the watch, told what that watch was told of the run before it."""
     try:
-        return EngineSettings.from_json(watch.settings).make_engine()
+        engine = EngineSettings.from_json(watch.settings).make_engine()
     except (ValueError, ConfigError) as error:
         raise ConfigError(
             f"{path}: memwatch {watch.version} judged by other settings: {error}", "replay it with that one"
         ) from error
+    for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
+        engine.feed(event)
+    return engine
 
 
 def _recompute(
     path: Path, run: StoredRun, watch: StoredWatch, report_progress: Callable[[float], None]
 ) -> Iterator[Notice]:
-    engine = _engine(path, watch)
-    for event in stored_runs.events_to_replay(path, run.run_id, before=watch):
-        engine.feed(event)
+    engine = _engine(path, run, watch)
     for stored in stored_runs.event_batches(path, run, watch):
         report_progress(run.elapsed_share(stored))
         for event in engine.events_to_feed(stored):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -25,6 +24,7 @@ from memwatch.errors import ConfigError, ExitCode
 from memwatch.history.csv_trace import read_batches, read_trace, replay_notices
 from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
+from memwatch.system.json_and_yaml import to_shown_json
 
 SQLITE_MAGIC = b"SQLite format 3\0"  # the first bytes of a history
 HISTORY_FLAGS = {"file", "run_id", "json", "verbose", "config", "why"}  # flags that do not change what the engine does
@@ -92,7 +92,7 @@ def _print_why(engine: Engine, config: Config) -> None:
         raise ConfigError("--why: no sample was taken by then", "give a later time")
     for found in engine.explain():
         if config.json:
-            print(json.dumps({"event": "why", "t": round(end.t, 3), **found}))
+            print(to_shown_json({"event": "why", "t": round(end.t, 3), **found}))
             continue
         passed = 0.0 if end.started_t is None else end.t - end.started_t
         print(f"After {format_duration(passed)}: {end.sentence}.\n")
@@ -100,7 +100,7 @@ def _print_why(engine: Engine, config: Config) -> None:
 
 
 def _why_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The questions of the rule in order, each with its answer and its numbers, up to the first no."""
+    """The questions of the rule in order, each with its answer and its numbers; the first alone where nothing grows."""
     reason = found["reason"]
     yield f"{found['resource']}: {'no interrupt' if reason is None else f'interrupt ({reason})'}"
     yield _answer("Does it grow to the limit before the run ends?", found["is_growth"], f"verdict {found['verdict']}")

@@ -161,16 +161,12 @@ class DecisionMaker:
 
     def explain(self, t: float, resource: WatchedResource, lead: float) -> dict[str, Any]:
         """Whether the forecast of this resource calls for an interrupt now, and the numbers behind it, JSON-ready."""
-        context, verdict, forecast = (
-            self._context(t, resource, lead),
-            resource.outlook.verdict,
-            resource.outlook.forecast,
-        )
+        context, outlook = self._context(t, resource, lead), resource.outlook
         found = {
             "resource": resource.usage.resource,
             "reason": self._reason(t, resource, lead),
-            "verdict": verdict.value,
-            "is_growth": reaches_limit(verdict, forecast),
+            "verdict": outlook.verdict.value,
+            "is_growth": reaches_limit(outlook.verdict, outlook.forecast),
         }
         if context is None:
             return found

@@ -132,7 +132,7 @@ class Engine:
         return end
 
     def feed_until(self, items: Iterable[Event | SampleBatch], t: float) -> None:
-        """Feed recorded events up to a time; `explain` tells of what followed from the latest alone."""
+        """Feed recorded events up to a time. Only `explain` shows what the latest of them led to."""
         for item in items:
             if begin_t(item) > t:
                 return
