@@ -27,8 +27,11 @@ from memwatch.core.snapshot import (
     Forecast,
     Gauge,
     GenerationRow,
+    MemoryNeeded,
     PhaseRow,
+    PlannedInterrupt,
     ResourceView,
+    Severity,
     Snapshot,
     SourceHealth,
     TimelineStep,
@@ -43,7 +46,8 @@ GENERATION_SECONDS = 1500.0
 GROWTH = round(12.9 * GB)
 LIMIT = 175 * GB
 SENTENCE = (
-    "OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows 12.9 GB/generation, in evaluate"
+    "OOM at generation 13 of 25 (12-14), in 5 h 10 m; interrupt at about generation 12, in 4 h 50 m; needs 330.0 GB to "
+    "finish (300.0 GB-360.0 GB); limit: cgroup 175.0 GB; grows 12.9 GB/generation, in evaluate"
 )
 
 
@@ -85,6 +89,9 @@ def make_view(generations: int = 7, resource: str = HOST, growth: int = GROWTH, 
         generations=rows,
         timeline=tuple(step for row in rows for step in _steps(row)),
         warned=True,
+        needed=MemoryNeeded(330 * GB, 300 * GB, 360 * GB),
+        planned=PlannedInterrupt(17400.0, 12.0),
+        severity=Severity.WILL_NOT_FIT,
     )
     return replace(view, **changes)
 
@@ -155,6 +162,7 @@ def make_snapshot(generations: int = 7, gpus: int = 0, **changes: Any) -> Snapsh
         t=t,
         sentence=SENTENCE,
         state=WatchState.WARNED,
+        severity=Severity.WILL_NOT_FIT,
         target=Target("5b2c9e5e-0000-4000-8000-1f0f3a0e7f11", 4242, 987654),
         command="python main.py --population 32 --buffer 50000",
         run_id="run-1",
@@ -264,4 +272,6 @@ def make_dead(**changes: Any) -> Snapshot:
         START_T + 19000, Cause.OOM_CGROUP, ("memory.events oom_kill 0 -> 1", "ended by SIGKILL"), None, "SIGKILL"
     )
     text = "ended: killed by the kernel's OOM killer at the cgroup's limit"
-    return make_snapshot(13, **{"state": WatchState.ENDED, "exited": end, "sentence": text, **changes})
+    return make_snapshot(
+        13, **{"state": WatchState.ENDED, "severity": Severity.ENDED_BADLY, "exited": end, "sentence": text, **changes}
+    )

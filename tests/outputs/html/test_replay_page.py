@@ -279,7 +279,7 @@ def test_nothing_is_loaded_run_or_left_unescaped(suffix):
     if suffix == ".svg":
         ElementTree.fromstring(text)
     else:
-        assert "content=\"default-src 'none'; style-src 'unsafe-inline'\"" in text
+        assert "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\"" in text
 
 
 def test_the_page_tells_the_decision_the_truth_and_the_parameters():

@@ -163,6 +163,7 @@ def test_a_dead_target_leaves_only_that_it_is_down_and_why():
         "memwatch_build_info",
         "memwatch_target_up",
         "memwatch_armed",
+        "memwatch_severity",
         "memwatch_state",
         "memwatch_source_up",
         "memwatch_target_exit_info",

@@ -29,8 +29,9 @@ def lines_of(
 
 FRAME = """\
 memwatch pid 4242  python main.py --population 32 -…  watched 2 h 42 m  11:35:50
-OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgroup 175.0 GB; grows
-12.9 GB/generation, in evaluate
+OOM at generation 13 of 25 (12-14), in 5 h 10 m; interrupt at about generation
+12, in 4 h 50 m; needs 330.0 GB to finish (300.0 GB-360.0 GB); limit: cgroup
+175.0 GB; grows 12.9 GB/generation, in evaluate
 
 host  ██████████████████████░░░░░░░░░░░░░░░░░░░░   91.5 GB of 175.0 GB  52%
       leak, +12.9 GB/generation · 83.5 GB left · limit: cgroup /kubepods/pod7
@@ -45,12 +46,11 @@ without nvml: no NVIDIA driver
      0 B│⣠⠤⠤⠴⠚⠉⠉⠉⠁
          1  2   3  4   5  6  7 now
    gen      time     start       end    change      peak  evaluate     train
-     6      25 m   65.7 GB   78.6 GB  +12.9 GB   79.0 GB  +11.6 GB   +1.3 GB
      7       now   78.6 GB   91.5 GB  +12.9 GB   91.9 GB  +11.6 GB   +1.3 GB
 
 08:53:20 attached   watching python main.py (pid 4242)
 09:43:20 forecast   grows 12.9 GB/generation
-10:33:20 warn       OOM at generation 13 of 25 (12-14), in 5 h 10 m; limit: cgr…
+10:33:20 warn       OOM at generation 13 of 25 (12-14), in 5 h 10 m; interrupt …
 q quit  h help · http://127.0.0.1:9877
 """
 

@@ -54,6 +54,7 @@ def test_a_generation_is_one_record_with_its_figures_and_what_is_known_now() -> 
             "memory/host/growth_mb_per_generation": 12_900.0,
             "memory/host/eta_seconds": 18_600.0,
             "memory/host/eta_generation": 13.0,
+            "memory/host/needed_mb": 330_000.0,
         }
     )
 
@@ -161,6 +162,7 @@ def test_until_there_are_generations_there_is_a_record_each_minute() -> None:
             "memory_by_minute/host/growth_mb_per_generation": 12_900.0,
             "memory_by_minute/host/eta_seconds": 18_600.0,
             "memory_by_minute/host/eta_generation": 13.0,
+            "memory_by_minute/host/needed_mb": 330_000.0,
             "memory_by_minute/attempt": 0,
         }
     )

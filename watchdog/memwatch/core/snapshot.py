@@ -20,6 +20,18 @@ class Verdict(str, Enum):
     LEAK = "leak"
 
 
+class Severity(str, Enum):
+    """How a run stands, from its forecast; in order, from what needs nobody to what needs somebody now."""
+
+    FITS = "fits"
+    WATCHING = "watching"  # too little is known, or growth has no end that is known
+    WILL_NOT_FIT = "will_not_fit"
+    ABOUT_TO_INTERRUPT = "about_to_interrupt"  # within a generation
+    INTERRUPTING = "interrupting"
+    ENDED_WELL = "ended_well"  # it completed
+    ENDED_BADLY = "ended_badly"
+
+
 @dataclass(frozen=True, slots=True)
 class Trend:
     """Growth of a resource, with the model that was chosen for it."""
@@ -50,6 +62,29 @@ class Forecast:
         times = (self.eta_seconds, self.eta_low_seconds, self.eta_high_seconds)
         eta, low, high = (None if t is None else max(0.0, t - seconds) for t in times)
         return Forecast(eta, low, high, self.generation, self.generation_low, self.generation_high, self.finishes)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """The most memory that the run uses until it ends, bytes; with a limit below this it does not finish."""
+
+    bytes: int
+    low_bytes: int  # 5th percentile
+    high_bytes: int | None  # 95th percentile; None: growth may go on without an end
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedInterrupt:
+    """When the trainer will be interrupted because of a resource, if all goes on as forecast."""
+
+    seconds: float | None  # None: it will not be
+    generation: float | None  # that is under way then; None: not known
+    reason: str = ""  # why it will not be
+
+    def after(self, seconds: float) -> PlannedInterrupt:
+        """Return the same plan, as it reads `seconds` later."""
+        left = None if self.seconds is None else max(0.0, self.seconds - seconds)
+        return PlannedInterrupt(left, self.generation, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +167,9 @@ class ResourceView:
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains its growth, if one does
     neighbour_growth: NeighbourGrowth | None = None  # of it; None: there are no neighbours, or it is not known yet
     others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
+    needed: MemoryNeeded | None = None  # None: no end of its growth is known
+    planned: PlannedInterrupt | None = None  # None: of a memwatch before it had one
+    severity: Severity = Severity.WATCHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +251,16 @@ class Snapshot:
     run: RunIdentity | None = None  # None: of a memwatch before it had one
     signal_handling: SignalHandling | None = None  # None: not looked at
     neighbours: Neighbours | None = None  # beside the trainer's tree in its cgroup; None: there are none
+    severity: Severity = Severity.WATCHING
 
     @property
     def up(self) -> bool:
         """Whether the trainer runs."""
         return self.target is not None and self.exited is None
+
+    @property
+    def planned(self) -> PlannedInterrupt | None:
+        """The interrupt that comes first, or else why none is to come because of the first resource."""
+        plans = [view.planned for view in self.resources if view.planned is not None]
+        due = [(one.seconds, one) for one in plans if one.seconds is not None]
+        return min(due, key=lambda pair: pair[0])[1] if due else next(iter(plans), None)

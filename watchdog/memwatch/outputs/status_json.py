@@ -29,6 +29,12 @@ _FORECAST = {
     "generation_high": "oom_gen_hi",
     "finishes": "finishes",
 }  # JSON names of a Forecast's fields
+_NEEDED = {"bytes": "needed", "low_bytes": "needed_lo", "high_bytes": "needed_hi"}  # of a MemoryNeeded's
+_PLANNED = {
+    "seconds": "interrupt_in_s",
+    "generation": "interrupt_gen",
+    "reason": "no_interrupt",
+}  # of a PlannedInterrupt's
 STATUS_SCHEMA_VERSION = 1  # grows when a field changes its meaning or goes; new fields leave it alone
 
 MOST_TYPES = 50  # types of the latest census
@@ -63,8 +69,9 @@ def snapshot_shape(shown: dict[str, Any]) -> dict[str, Any]:
 
 def _view_shape(shown: dict[str, Any]) -> dict[str, Any]:
     limit = {"bytes": shown["limit"], "origin": shown["limit_origin"], "headroom_bytes": shown["headroom"]}
-    trend = {field: shown[name] for field, name in _TREND.items()}
-    forecast = {field: shown[name] for field, name in _FORECAST.items()}
+    trend, forecast, needed, planned = (
+        {field: shown[name] for field, name in names.items()} for names in (_TREND, _FORECAST, _NEEDED, _PLANNED)
+    )
     return {
         **shown,
         "usage": {
@@ -76,6 +83,8 @@ def _view_shape(shown: dict[str, Any]) -> dict[str, Any]:
         "peak_bytes": shown["peak"],
         "trend": None if shown["model"] is None else trend,
         "forecast": None if all(value is None for value in forecast.values()) else forecast,
+        "needed": None if shown["needed"] is None else needed,
+        "planned": None if shown["no_interrupt"] is None else planned,
         "timeline": [
             {"t": t, "seconds": shown["timeline_step_s"], "least_bytes": least, "most_bytes": most}
             for t, least, most in shown["timeline"]
@@ -124,12 +133,15 @@ def _resource(view: ResourceView) -> dict[str, Any]:
         "baseline": view.baseline_bytes,
         "peak": view.peak_bytes,
         "verdict": view.verdict,
+        "severity": view.severity,
         "warned": view.warned,
         "drivers": view.drivers,
         "neighbour_growth": view.neighbour_growth,
         "others_per_s": view.others_per_second,
         **{name: trend and getattr(trend, field) for field, name in _TREND.items()},
         **{name: forecast and getattr(forecast, field) for field, name in _FORECAST.items()},
+        **{name: view.needed and getattr(view.needed, field) for field, name in _NEEDED.items()},
+        **{name: view.planned and getattr(view.planned, field) for field, name in _PLANNED.items()},
         "generations": [
             {**jsonable(row), "delta_bytes": row.delta_bytes} for row in view.generations[-MAX_JSON_GENERATIONS:]
         ],

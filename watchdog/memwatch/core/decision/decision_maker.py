@@ -10,6 +10,7 @@ from typing import Any
 
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.emergency_interrupt import EmergencyDetector, wake_thresholds
+from memwatch.core.decision.interrupt_plan import plan_interrupt
 from memwatch.core.decision.interrupt_rule import DecisionContext, InterruptDecision, WatchedResource
 from memwatch.core.decision.policy import (
     DELIVERY_SECONDS,
@@ -27,6 +28,7 @@ from memwatch.core.decision.policy import (
 )
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import Usage
+from memwatch.core.snapshot import PlannedInterrupt
 
 URGENCY = ("time", "boundary", "saved")  # the kinds of reasons, most urgent first
 INTERVAL_SAMPLES = 8  # that the recent sample interval is averaged over, with fading weights
@@ -158,6 +160,10 @@ class DecisionMaker:
         awaited = kind == "boundary" and self._checkpoints.seconds_until_own_save(t) is not None
         if not awaited or t - begun > OPPORTUNITY_SHARE * (self._ledger.generation_seconds(t) or 0.0):
             self._opportunity = None
+
+    def plan(self, t: float, resource: WatchedResource, lead: float) -> PlannedInterrupt:
+        """When the forecast of this resource would lead to an interrupt, if all goes on as it says."""
+        return plan_interrupt(self._context(t, resource, lead), self._checkpoints)
 
     def explain(self, t: float, resource: WatchedResource, lead: float) -> dict[str, Any]:
         """Whether the forecast of this resource calls for an interrupt now, and the numbers behind it, JSON-ready."""

@@ -15,6 +15,7 @@ from memwatch.core.decision.warning import warning_horizon_seconds
 from memwatch.core.engine import notices
 from memwatch.core.engine.diagnostician import Diagnostician
 from memwatch.core.engine.memory_monitor import ResourceMonitor
+from memwatch.core.engine.severity import watch_severity
 from memwatch.core.engine.status_sentence import status_sentence
 from memwatch.core.events import Action, Event, Notice, SampleBatch, begin_t
 from memwatch.core.expectations import ExpectationCheck, Expectations
@@ -342,12 +343,12 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """The state after the last event. Immutable; closed ledger rows are shared, not copied."""
         ledger, monitor = self._ledger, self._monitor
-        views = monitor.views()
-        state = self._state()
+        unarmed, state = self._unarmed(), self._state()
+        views = monitor.views(armed=unarmed is None)
         checkpoint_seconds, origin = monitor.checkpoint_estimate(self._t)
         return Snapshot(
             t=self._t,
-            sentence=self._sentence(views, state),
+            sentence=self._sentence(views, state, armed=unarmed is None),
             state=state,
             target=self._target,
             command=self._command,
@@ -370,12 +371,13 @@ class Engine:
             checkpoint_seconds=checkpoint_seconds,
             checkpoint_origin=origin,
             pace_seconds=self.next_sample_within_seconds,
-            unarmed=self._unarmed(),
+            unarmed=unarmed,
             exited=self._exited,
             warn_horizon_seconds=warning_horizon_seconds(self._policy, ledger.generation_seconds(self._t)),
             run=self._run,
             signal_handling=self._signal_handling,
             neighbours=monitor.neighbours.latest,
+            severity=watch_severity(state, self._exited, (view.severity for view in views)),
         )
 
     def _state(self) -> WatchState:
@@ -383,7 +385,7 @@ class Engine:
             return WatchState.ENDED
         return WatchState.WAITING if self._awaiting is not None else self._monitor.state
 
-    def _sentence(self, views: Sequence[ResourceView], state: WatchState) -> str:
+    def _sentence(self, views: Sequence[ResourceView], state: WatchState, armed: bool) -> str:
         ledger = self._ledger
         phases = {v.usage.resource: phase for v in views if (phase := ledger.leading_phase(v.usage.resource))}
         unread = self._monitor.sample.unread if self._monitor.sample else ()
@@ -397,6 +399,7 @@ class Engine:
             exited=self._exited,
             missing=missing,
             holders=self._diagnostician.holders,
+            armed=armed,
         )
 
     def _unarmed(self) -> str | None:

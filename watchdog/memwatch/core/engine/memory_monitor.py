@@ -14,13 +14,14 @@ from memwatch.core.decision.interrupt_rule import InterruptDecision
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine import notices
 from memwatch.core.engine.resource_state import MonitoredResource
+from memwatch.core.engine.severity import resource_severity
 from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling
 from memwatch.core.forecast.outlook import ForecasterProtocol, Outlook
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
 from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
-from memwatch.core.snapshot import Gauge, NeighbourGrowth, ResourceView, WatchState
+from memwatch.core.snapshot import Gauge, NeighbourGrowth, PlannedInterrupt, ResourceView, WatchState
 
 
 class ResourceMonitor:
@@ -198,7 +199,7 @@ class ResourceMonitor:
                 return
         if not self._decision_maker.needs_outlook and all(resource.is_outlook_valid for resource in resources):
             return
-        self._update_outlooks(t, resources)
+        self._update_outlooks(t, resources, lead)
         decision = self._decision_maker.decide(t, resources, lead) if may_begin else None
         self._report_awaited_save(t)
         if decision is not None:
@@ -211,12 +212,14 @@ class ResourceMonitor:
             self._emit(notices.interrupt_awaits_save(t, seconds))
         self._is_save_awaited = seconds is not None
 
-    def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource]) -> None:
+    def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource], lead: float) -> None:
         """Renew the outlooks, and report changes."""
         ledger, gauges = self._ledger, tuple(self._gauges.values())
         step, without_markers, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
         for resource in resources:
             resource.update_outlook(t, last, gauges)
+            planned = self._decision_maker.plan(t, resource, lead)
+            resource.set_planned(planned if self._policy.act else PlannedInterrupt(None, None, "acting is off"))
             if resource.mark_reported_if_changed(t, without_markers):
                 self._emit(notices.forecast(t, ledger, resource))
             if resource.update_warning(t, self._policy, step):
@@ -341,13 +344,21 @@ class ResourceMonitor:
             return self._episode.state
         return WatchState.WARNED if any(one.warned for one in self._resources.values()) else WatchState.WATCHING
 
-    def views(self) -> tuple[ResourceView, ...]:
-        """Each resource at its latest sample."""
-        return tuple([self._view(usage) for usage in self.usages])
+    def views(self, armed: bool) -> tuple[ResourceView, ...]:
+        """Each resource at its latest sample; `armed`: an interrupt would reach the trainer."""
+        return tuple([self._view(usage, armed) for usage in self.usages])
 
-    def _view(self, usage: Usage) -> ResourceView:
-        resource = self._resources[usage.resource]
-        outlook = resource.current_outlook
+    def _view(self, usage: Usage, armed: bool) -> ResourceView:
+        resource, ledger = self._resources[usage.resource], self._ledger
+        outlook, planned = resource.current_outlook, resource.planned
+        severity = resource_severity(
+            usage,
+            outlook,
+            warned=resource.warned,
+            planned=planned if armed else None,
+            last_generation=ledger.last_generation,
+            generation_seconds=ledger.generation_seconds(self.sample_t or 0.0),
+        )
         return ResourceView(
             usage,
             resource.first_bytes,
@@ -355,12 +366,15 @@ class ResourceMonitor:
             outlook.verdict,
             outlook.trend,
             outlook.forecast,
-            self._ledger.rows(usage.resource),
+            ledger.rows(usage.resource),
             resource.timeline.steps(),
             resource.warned,
             outlook.drivers,
             resource.neighbour_growth,
             outlook.others_per_second,
+            outlook.needed,
+            planned,
+            severity,
         )
 
     @property

@@ -18,7 +18,7 @@ from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_history import ExaminationRecord
 from memwatch.core.measurements import Neighbours, TreeMemory
-from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow
+from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow, PlannedInterrupt
 from memwatch.core.text_and_units import format_bytes, format_duration, index_text, without_main_module
 
 _AFTER_SAVE = "after the trainer's own save, which alone counts"
@@ -244,7 +244,8 @@ def neighbours(t: float, found: Neighbours) -> Notice:
 
 
 def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:
-    return Notice(t, "forecast", _outlook(ledger, resource), _fields(ledger, resource))
+    text = _outlook(ledger, resource, resource.planned)
+    return Notice(t, "forecast", text, _fields(ledger, resource))
 
 
 def warning(
@@ -257,7 +258,8 @@ def warning(
     }
     evidence = {"samples": _samples(resource), "threshold": threshold}
     if resource.warned:
-        return Notice(t, "warn", _outlook(ledger, resource), {**_fields(ledger, resource, "warn"), **evidence})
+        text = _outlook(ledger, resource, resource.planned)
+        return Notice(t, "warn", text, {**_fields(ledger, resource, "warn"), **evidence})
     text = f"the warning is withdrawn: {_outlook(ledger, resource)}"
     return Notice(t, "cleared", text, {**_fields(ledger, resource), **evidence})
 
@@ -326,14 +328,16 @@ def interrupt_reason(
     return f"{left} left, {why}; {needed}; {_outlook(ledger, resource)}"
 
 
-def _outlook(ledger: GenerationLedger, resource: MonitoredResource) -> str:
+def _outlook(ledger: GenerationLedger, resource: MonitoredResource, planned: PlannedInterrupt | None = None) -> str:
     usage, outlook, phase = resource.usage, resource.current_outlook, ledger.leading_phase(resource.usage.resource)
     beside = resource.neighbour_growth
-    return words.outlook_text(usage, outlook, ledger.unit, ledger.last_generation, phase, beside=beside)
+    last = ledger.last_generation
+    return words.outlook_text(usage, outlook, ledger.unit, last, phase, beside=beside, planned=planned)
 
 
 def _fields(ledger: GenerationLedger, resource: MonitoredResource, action: str | None = None) -> dict[str, Any]:
-    return words.forecast_fields(resource.usage, ledger.index, resource.current_outlook, action)
+    outlook, planned = resource.current_outlook, resource.planned
+    return words.forecast_fields(resource.usage, ledger.index, outlook, action, planned=planned)
 
 
 # --- causes and expectations -----------------------------------------------------------------------------------------

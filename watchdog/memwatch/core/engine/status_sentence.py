@@ -14,7 +14,15 @@ from memwatch.core.events import Cause, Exited, Notice
 from memwatch.core.examination import BESIDE_CAUSES, Finding, GrowthDriver
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Limit, SignalHandling, Usage
-from memwatch.core.snapshot import Forecast, NeighbourGrowth, ResourceView, Verdict, WatchState
+from memwatch.core.snapshot import (
+    Forecast,
+    MemoryNeeded,
+    NeighbourGrowth,
+    PlannedInterrupt,
+    ResourceView,
+    Verdict,
+    WatchState,
+)
 from memwatch.core.text_and_units import (
     format_bytes,
     format_duration,
@@ -65,11 +73,13 @@ def status_sentence(
     exited: Exited | None = None,
     missing: str = "",
     holders: Mapping[str, str] | None = None,
+    armed: bool = True,
 ) -> str:
     """Describe the resource that reaches its limit first, in one line.
 
     `last` is the index of the last generation as the program counts, `phases` has by resource the phase with most of
-    the growth, `holders` by resource the attribute that holds it, `missing` says why there is no reading.
+    the growth, `holders` by resource the attribute that holds it, `missing` says why there is no reading. `armed`: an
+    interrupt would reach the trainer.
     """
     if exited is not None:
         return exit_text(exited)
@@ -79,10 +89,15 @@ def status_sentence(
         return f"{_STATES.get(state, '')}no reading" + (f": {missing}" if missing else " yet")
     view = first_to_end(resources)
     known = Outlook(
-        view.verdict, view.trend, view.forecast, drivers=view.drivers, others_per_second=view.others_per_second
+        view.verdict,
+        view.trend,
+        view.forecast,
+        drivers=view.drivers,
+        others_per_second=view.others_per_second,
+        needed=view.needed,
     )
-    phase = phases.get(view.usage.resource)
-    outlook = outlook_text(view.usage, known, unit, last, phase, beside=view.neighbour_growth)
+    phase, planned = phases.get(view.usage.resource), view.planned if armed else None
+    outlook = outlook_text(view.usage, known, unit, last, phase, beside=view.neighbour_growth, planned=planned)
     if (holder := (holders or {}).get(view.usage.resource, "")) and view.verdict in _GROWTH:
         outlook += f"; holder: {without_main_module(holder)}"
     return f"{_STATES.get(state, '')}{outlook}"
@@ -125,15 +140,39 @@ def outlook_text(
     phase: str | None,
     *,
     beside: NeighbourGrowth | None = None,
+    planned: PlannedInterrupt | None = None,
 ) -> str:
-    """Describe one resource: its outlook, its limit and its growth, and how much of that is `beside` the trainer's."""
+    """Describe one resource: its outlook, its limit and its growth, and how much of that is `beside` the trainer's.
+
+    `planned`: when the trainer will be interrupted because of it.
+    """
     limit = f"limit: {limit_name(usage.limit)} {format_bytes(usage.limit.bytes)}" if usage.limit else "limit: unknown"
-    parts = (_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last), limit)
+    parts = [_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last)]
+    if planned is not None and planned.seconds is not None:
+        parts.append(planned_text(planned, unit))
+    if outlook.needed is not None and outlook.verdict in _GROWTH:
+        parts.append(needed_text(outlook.needed))
+    parts.append(limit)
     growth = _growth_text(outlook, unit, phase, beside)
     if outlook.others_per_second > 0.0:
         growth = (*growth, f"others take {format_bytes(outlook.others_per_second * 3600)}/h of the limit")
     still = outlook.verdict in (Verdict.STABLE, Verdict.PLATEAU)
     return "; ".join((*parts, *growth, *(driver_text(one) for one in outlook.drivers if not still)))
+
+
+def planned_text(planned: PlannedInterrupt, unit: str) -> str:
+    """`interrupt at about generation 23, in 40 s`, or why there will be none."""
+    if planned.seconds is None:
+        return f"no interrupt: {planned.reason}"
+    if planned.generation is None:
+        return f"interrupt in about {format_duration(planned.seconds)}"
+    return f"interrupt at about {unit} {index_text(planned.generation)}, in {format_duration(planned.seconds)}"
+
+
+def needed_text(needed: MemoryNeeded) -> str:
+    """`needs 61.0 GB to finish (55.0 GB-72.0 GB)`"""
+    bounds = _range_text(format_bytes, (needed.low_bytes, needed.high_bytes))
+    return f"needs {format_bytes(needed.bytes)} to finish{bounds}"
 
 
 def _prefix(resource: str) -> str:
@@ -277,7 +316,12 @@ def json_number(value: float | None, digits: int | None = None) -> float | int |
 
 
 def forecast_fields(
-    usage: Usage, generation: float | None, outlook: Outlook, action: str | None = None
+    usage: Usage,
+    generation: float | None,
+    outlook: Outlook,
+    action: str | None = None,
+    *,
+    planned: PlannedInterrupt | None = None,
 ) -> dict[str, Any]:
     """The fields that every notice about the outlook of a resource carries: bytes, seconds, indexes, or None."""
     limit, trend, forecast = usage.limit, outlook.trend, outlook.forecast
@@ -299,6 +343,11 @@ def forecast_fields(
         "oom_gen_hi": json_number(forecast.generation_high if forecast else None),
         "finishes": forecast.finishes if forecast else None,
         "others_per_s": json_number(outlook.others_per_second, 3),
+        "needed": outlook.needed.bytes if outlook.needed else None,
+        "needed_lo": outlook.needed.low_bytes if outlook.needed else None,
+        "needed_hi": outlook.needed.high_bytes if outlook.needed else None,
+        "interrupt_in_s": json_number(planned.seconds if planned else None, 3),
+        "interrupt_gen": json_number(planned.generation if planned else None),
         "limit": limit.bytes if limit else None,
         "limit_origin": limit.origin if limit else None,
         "used": usage.used_bytes,

@@ -28,6 +28,7 @@ from memwatch.core.forecast.fitted_model import (
 from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.memory_needed import memory_needed
 from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, GrowthEvidence, Outlook
 from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
@@ -39,7 +40,7 @@ from memwatch.core.forecast.time_to_limit import (
     time_to_limit_distribution,
 )
 from memwatch.core.sample_windows import PeakRate
-from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
+from memwatch.core.snapshot import Forecast, Gauge, MemoryNeeded, Trend, Verdict
 
 RUN_BINS = 256  # time bins of the whole run
 SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and seconds is the load
@@ -80,6 +81,7 @@ class Forecaster(GrowthEvidence):
         self._end_in_sight = False  # as of the last look
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
         self._judged: tuple[FittedModel, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
+        self._known_need: tuple[FittedModel, float, MemoryNeeded | None] | None = None  # to finish
         self._gauges: dict[str, GaugeReadings] = {}
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
@@ -202,9 +204,24 @@ class Forecaster(GrowthEvidence):
             wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
             self._course_until = min(self._course_until, self._course_t + wait)
         verdict, trend = self._judgement(course, limit)
+        needed = None if verdict is Verdict.WARMING_UP else self._needed(course, last)
         until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         below = min(far_below, math.nextafter(self._still_high, math.inf))
-        return Outlook(verdict, trend, forecast, ends, until, below, growth=self, drivers=self._drivers(course, limit))
+        drivers = self._drivers(course, limit)
+        return Outlook(verdict, trend, forecast, ends, until, below, growth=self, drivers=drivers, needed=needed)
+
+    def _needed(self, course: FittedModel, last_place: float) -> MemoryNeeded | None:
+        """What the run needs to finish; computed anew when the course or the run's end has changed."""
+        known = self._known_need
+        if known is None or known[0] is not course or known[1] != last_place:
+            end = last_place
+            if (marked := self._marked()) is not None and marked is not self._cycle and math.isfinite(last_place):
+                seconds = (last_place - marked.x(self._t)) * (marked.seconds or 1.0)
+                now_x = self._watched if self._cycle is None else self._cycle.x(self._t)
+                end = replace(course.schedule, now_x=now_x).place(seconds)
+            needed = memory_needed(course, end, max(item.high for item in self._run.items))
+            known = self._known_need = course, last_place, needed
+        return known[2]
 
     def _used_at(self, t: float) -> float:
         """Bytes in use at a time of the past, averaged over its bin."""

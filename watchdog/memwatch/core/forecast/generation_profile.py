@@ -41,6 +41,12 @@ class ProfileScaling:
             return limit - above
         return (limit - above * (1.0 - self.share)) / (1.0 + self.share * above / self.level)
 
+    def top_over(self, level: float, above: float) -> float:
+        """How high what now stands so many bytes above the level reaches over another level."""
+        if self.share <= 0.0:
+            return level + above
+        return level + above * (1.0 - self.share + self.share * level / self.level)
+
     def doubt(self, limit: float, above: float) -> float:
         """Standard error of the level at which that meets the limit, bytes."""
         return self.error * above * max(0.0, (limit - above) / self.level - 1.0) if self.level > 0.0 else 0.0

@@ -29,6 +29,9 @@ class Regressor(Protocol):
     def position(self, x: float) -> float:
         """The place in the course (generations, or seconds without markers) that x will have; infinity for never."""
 
+    def x_at(self, place: float) -> float:
+        """The x at a place in the course ahead; of a gauge that is full, its capacity."""
+
 
 @dataclass(frozen=True, slots=True)
 class CycleIndex:
@@ -39,6 +42,9 @@ class CycleIndex:
 
     def position(self, x: float) -> float:
         return x
+
+    def x_at(self, place: float) -> float:
+        return place
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,9 @@ class ElapsedTime:
     def position(self, x: float) -> float:
         return self.calendar.place(x - self.now_t)
 
+    def x_at(self, place: float) -> float:
+        return self.now_t + self.calendar.seconds_until(place)
+
 
 @dataclass(frozen=True, slots=True)
 class GaugeLevel:
@@ -133,6 +142,9 @@ class GaugeLevel:
         if x > self.capacity:
             return math.inf
         return self.now_x + max(0.0, x - self.value) / self.pace
+
+    def x_at(self, place: float) -> float:
+        return min(self.capacity, self.value + max(0.0, place - self.now_x) * self.pace)
 
 
 class GaugeReadings:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from memwatch.core.examination import GrowthDriver
-from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
+from memwatch.core.snapshot import Forecast, Gauge, MemoryNeeded, Trend, Verdict
 
 LIMIT_CHANGE_SHARE = 0.01  # of the headroom: a limit that moves by less is the same
 
@@ -69,6 +69,7 @@ class Outlook:
     growth: GrowthEvidence = field(default=GrowthEvidence(), compare=False, repr=False)
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains the growth, if one does
     others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
+    needed: MemoryNeeded | None = None  # to finish; None: no end of its growth is known
 
     @property
     def fits_when_full(self) -> bool:

@@ -268,7 +268,7 @@ def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple
             if model.kind == "flat":
                 yield math.inf, weight
                 continue
-            met_by, left = _first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
+            met_by, left = first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
             doubt = course.profile.scaling.doubt(limit, parts[0][1])
             left = math.hypot(left, doubt)
             most = course.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
@@ -281,13 +281,15 @@ def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple
                 yield x, weight * share
 
 
-def _first_of_many(unrest: float, growth: float) -> tuple[float, float]:
+def first_of_many(unrest: float, growth: float, count: float = math.inf) -> tuple[float, float]:
     """How far below the limit the usual high is when the first one meets it, and the deviation that is left.
 
-    `unrest` bytes is the deviation of the highs, `growth` what they gain from one to the next. Where growth is slow,
-    many of them come near the limit, and the first that meets it is an unusual one (figures by simulation).
+    `unrest` bytes is the deviation of the highs, `growth` what they gain from one to the next, `count` how many are to
+    come. Where growth is slow, many come near the limit, and the first that meets it is an unusual one (figures by
+    simulation).
     """
-    chances = math.log1p(unrest / growth) if growth > 0.0 else 0.0
+    alike = min(count, unrest / growth if growth > 0.0 else count)
+    chances = math.log1p(alike) if alike < math.inf else 0.0
     return 0.45 * chances * unrest, unrest / (1.0 + 0.2 * chances)
 
 

@@ -12,7 +12,7 @@ from typing import NewType
 import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Expectation, GenerationRow
+from memwatch.core.snapshot import Expectation, GenerationRow, Severity
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
@@ -23,9 +23,11 @@ Markup = NewType("Markup", str)
 
 HTML_PHASE_COLUMNS = 6  # phases that have a column
 PAGE_CSS = """\
-:root{color-scheme:light dark;--paper:#fff;--ink:#1c2128;--muted:#57606a;--rule:#e3e6ea;--bad:#bf3b00}
+:root{color-scheme:light dark;--paper:#fff;--ink:#1c2128;--muted:#57606a;--rule:#e3e6ea;--bad:#bf3b00;
+ --fits:#1a7f37;--calm:#3a6ea5;--warn:#b26a00;--act:#c62828}
 @media(prefers-color-scheme:dark){
- :root{--paper:#12161b;--ink:#e6e9ed;--muted:#9aa5b1;--rule:#2b323a;--bad:#ff8f5e}
+ :root{--paper:#12161b;--ink:#e6e9ed;--muted:#9aa5b1;--rule:#2b323a;--bad:#ff8f5e;
+  --fits:#4ac26b;--calm:#79b0e8;--warn:#e3a13d;--act:#ff7b72}
 }
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:16px;background:var(--paper);color:var(--ink);
@@ -41,7 +43,10 @@ dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12p
  border-block:1px solid var(--rule)}
 dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
 dd{margin:0;font-weight:600;overflow-wrap:anywhere}
-meter{width:100%;height:1.2em}
+.meter{width:100%;height:1.1em;background:var(--rule);border-radius:3px;overflow:hidden}
+.meter i{display:block;height:100%;background:currentColor}
+.fits,.ended_well{color:var(--fits)}.watching{color:var(--calm)}.will_not_fit{color:var(--warn)}
+.about_to_interrupt,.interrupting,.ended_badly{color:var(--act)}
 .bad{color:var(--bad)}.lead{font-size:1.15em}
 svg.chart{display:block;width:100%;height:auto;margin:.4em 0}
 svg.narrow{display:none}
@@ -61,7 +66,16 @@ footer{margin:2em 0 1em}
 }
 @media print{body{max-width:none}svg.chart{break-inside:avoid}}
 """
-STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'"  # no script runs, and nothing is loaded
+ICON_COLOURS = {
+    Severity.FITS: "#1a7f37",
+    Severity.WATCHING: "#3a6ea5",
+    Severity.WILL_NOT_FIT: "#d98c00",
+    Severity.ABOUT_TO_INTERRUPT: "#c62828",
+    Severity.INTERRUPTING: "#c62828",
+    Severity.ENDED_WELL: "#1a7f37",
+    Severity.ENDED_BADLY: "#c62828",
+}
+STATIC_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # no script runs, and nothing is loaded
 
 
 def escape_html(text: str, limit: int = 300) -> Markup:
@@ -71,7 +85,7 @@ def escape_html(text: str, limit: int = 300) -> Markup:
 
 def element(tag: str, *inner: Markup, **attributes: str) -> Markup:
     """Returns `<tag attribute="...">inner</tag>`; `class_` stands for `class`, empty attributes are left out."""
-    given = (f' {name.strip("_")}="{escape(value)}"' for name, value in attributes.items() if value)
+    given = (f' {name.strip("_").replace("_", "-")}="{escape(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{''.join(given)}>{''.join(inner)}</{tag}>")
 
 
@@ -161,12 +175,24 @@ def footer(more: str) -> Markup:
     return text_element("footer", f"memwatch {memwatch.__version__}{more}")
 
 
-def render_document(title: str, *body: Markup, refresh_seconds: int | None = None) -> str:
+def _icon(severity: Severity) -> str:
+    """The icon of the browser's tab: a disk in the colour of the state, as no file is loaded."""
+    disk = f"<circle cx='8' cy='8' r='7' fill='{ICON_COLOURS[severity]}'/>"
+    image = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>{disk}</svg>"
+    encoded = image.replace("#", "%23").replace("<", "%3C").replace(">", "%3E")
+    return f'<link rel="icon" href="data:image/svg+xml,{encoded}">'
+
+
+def render_document(
+    title: str, *body: Markup, refresh_seconds: int | None = None, severity: Severity | None = None
+) -> str:
+    """The page; `severity` colours its icon."""
     refresh = "" if refresh_seconds is None else f'<meta http-equiv="refresh" content="{refresh_seconds}">'
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape_html(title)} - memwatch</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{STATIC_CSP}">{refresh}'
+        f"{'' if severity is None else _icon(severity)}"
         f"<style>{PAGE_CSS}{stylesheet()}</style><body>{''.join(body)}</body></html>\n"
     )
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text, signal_handling_text
+from memwatch.core.engine.status_sentence import driver_text, first_to_end, signal_handling_text
 from memwatch.core.events import Notice
-from memwatch.core.measurements import Usage
-from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
+from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import resource_title
 from memwatch.outputs.charts.run_data import chart_end_t, visible_limit_bytes
@@ -27,7 +26,16 @@ from memwatch.outputs.charts.svg_axes_and_marks import (
 from memwatch.outputs.charts.svg_chart import Boundaries, Label, Panel
 from memwatch.outputs.html import html_document as html
 from memwatch.outputs.html.html_document import Markup
-from memwatch.outputs.text.formatting import ROUTINE_EVENTS, format_gauge_value, format_progress, format_verdict
+from memwatch.outputs.text.formatting import (
+    ROUTINE_EVENTS,
+    format_gauge_value,
+    format_needed,
+    format_planned,
+    format_progress,
+    format_severity,
+    format_verdict,
+    program_name,
+)
 
 REFRESH_SECONDS = 5
 MAX_HTML_GENERATIONS = 12
@@ -42,12 +50,13 @@ def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time
         return html.render_document(
             "memwatch", html.paragraph("no sample yet", "lead"), nav, refresh_seconds=REFRESH_SECONDS
         )
-    is_bad = snapshot.exited is None and any(view.verdict is Verdict.LEAK for view in snapshot.resources)
+    state = format_severity(snapshot.severity)
     failed = [f"{source.source}: {source.reason}" for source in snapshot.sources if not source.ok]
     return html.render_document(
-        snapshot.command or "memwatch",
-        html.text_element("h1", snapshot.command or "no trainer"),
-        html.paragraph(snapshot.sentence, "lead bad" if is_bad else "lead"),
+        f"{_short_state(snapshot)} - {program_name(snapshot.command) or 'no trainer'}",
+        html.text_element("h1", state[:1].upper() + state[1:], class_=snapshot.severity.value),
+        html.paragraph(snapshot.sentence, "lead"),
+        html.paragraph(snapshot.command or "no trainer", "muted"),
         html.bullet_list(snapshot.exited.evidence if snapshot.exited is not None else ()),
         html.facts(_facts(snapshot)),
         *(part for view in snapshot.resources for part in _resource(view, snapshot)),
@@ -59,7 +68,17 @@ def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time
         nav,
         html.footer(f", {time.strftime('%Y-%m-%d %H:%M:%S', local_time(snapshot.t))}"),
         refresh_seconds=REFRESH_SECONDS,
+        severity=snapshot.severity,
     )
+
+
+def _short_state(snapshot: Snapshot) -> str:
+    """`OOM in 52 s`; how the run stands, where its limit is not in sight."""
+    if snapshot.severity in (Severity.WILL_NOT_FIT, Severity.ABOUT_TO_INTERRUPT):
+        forecast = first_to_end(snapshot.resources).forecast
+        if forecast is not None and forecast.eta_seconds is not None:
+            return f"OOM in {format_duration(forecast.eta_seconds)}"
+    return format_severity(snapshot.severity)
 
 
 def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -73,7 +92,11 @@ def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.state is not WatchState.WATCHING:
         yield "state", snapshot.state.value
     if snapshot.up:
-        yield "interrupt", "would reach it" if snapshot.unarmed is None else f"would not reach it: {snapshot.unarmed}"
+        yield "interrupt", format_planned(snapshot)
+    for view in snapshot.resources:
+        if view.needed is not None:
+            name = "" if view is snapshot.resources[0] else f"{view.usage.resource}: "
+            yield f"{name}needs to finish", format_needed(view.needed)
     if snapshot.up and snapshot.signal_handling is not None:
         yield "the trainer", signal_handling_text(snapshot.signal_handling)
     saved_t = snapshot.checkpoint_t
@@ -88,7 +111,7 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
     """How much of its limit a resource uses, and its chart if it grows or is the first."""
     usage = view.usage
     yield html.text_element("h2", resource_title(usage.resource, "memory"))
-    yield _meter(usage)
+    yield _meter(view)
     limit = "no known limit" if usage.limit is None else f"of {format_bytes(usage.limit.bytes)} ({usage.limit.origin})"
     yield html.paragraph(
         f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"
@@ -100,12 +123,15 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
         yield html.chart_svg(live_memory_panel(view, snapshot))
 
 
-def _meter(usage: Usage) -> Markup:
+def _meter(view: ResourceView) -> Markup:
+    """How much of the limit is used, coloured by how the resource stands."""
+    usage = view.usage
     if usage.limit is None or usage.limit.bytes <= 0:
         return Markup("")
-    share = usage.used_bytes / usage.limit.bytes
-    text = f"{share:.0%}"
-    return html.text_element("meter", text, min="0", max="1", high="0.9", value=f"{share:.4f}", title=text)
+    share = min(1.0, usage.used_bytes / usage.limit.bytes)
+    filled = html.element("i", style=f"width:{share:.1%}", class_=view.severity.value)
+    label = f"{share:.0%} of the limit, {format_severity(view.severity)}"
+    return html.element("div", filled, class_="meter", role="img", aria_label=label, title=label)
 
 
 def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:

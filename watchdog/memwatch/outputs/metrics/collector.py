@@ -24,7 +24,7 @@ import memwatch
 from memwatch.core.examination import Diagnosis
 from memwatch.core.interfaces import Clock
 from memwatch.core.measurements import CgroupMemory, GpuMemory, RankMemory, Sample, TreeMemory
-from memwatch.core.snapshot import ResourceView, Snapshot, Verdict, WatchState
+from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.metrics import metric_registry as f
 from memwatch.outputs.metrics.metric_registry import MetricFamily
@@ -149,6 +149,7 @@ def _read(path: str) -> bytes:
 def _watch(snapshot: Snapshot, now: float) -> Iterator[Metric]:
     """Metrics of the watch, whether the trainer lives or not."""
     yield from _values((f.TARGET_UP, snapshot.up), (f.ARMED, snapshot.unarmed is None))
+    yield from _rows(f.SEVERITY, [((one.value,), one is snapshot.severity) for one in Severity])
     yield from _rows(f.STATE, [((state.value,), state is snapshot.state) for state in WatchState])
     yield from _rows(f.SOURCE_UP, [((source.source,), source.ok) for source in snapshot.sources])
     if snapshot.exited is not None:
@@ -210,6 +211,9 @@ _FORECAST_FIELDS = (
 )
 
 
+_NEEDED_FIELDS = ((f.NEEDED, "bytes"), (f.NEEDED_LOW, "low_bytes"), (f.NEEDED_HIGH, "high_bytes"))
+
+
 def _each(family: MetricFamily, views: Sequence[ResourceView], values: Iterable[float | None]) -> Iterator[Metric]:
     """Yields a metric with one value per resource."""
     return _rows(family, zip(((view.usage.resource,) for view in views), values, strict=True))
@@ -246,6 +250,9 @@ def _forecasts(views: Sequence[ResourceView]) -> Iterator[Metric]:
     yield from _each(f.WARNED, views, [view.warned for view in views])
     for family, name in _FORECAST_FIELDS:
         yield from _each(family, views, [getattr(view.forecast, name, None) for view in views])
+    for family, name in _NEEDED_FIELDS:
+        yield from _each(family, views, [getattr(view.needed, name, None) for view in views])
+    yield from _each(f.INTERRUPT_ETA, views, [getattr(view.planned, "seconds", None) for view in views])
 
 
 # --- the sample             -----------------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ PROCESS_MAX_FDS = _process("max_fds", "Maximum number of file descriptors that m
 
 TARGET_UP = _gauge("target_up", "1 while the watched trainer runs, else 0.")
 ARMED = _gauge("armed", "1 while an interrupt would reach the trainer, else 0.")
+SEVERITY = _gauge("severity", "1 for how the run stands now, from fits to ended_badly, else 0.", "severity")
 STATE = _gauge("state", "1 for the current state of the watch, else 0.", "state")
 SOURCE_UP = _gauge("source_up", "1 while a source can be read, else 0.", "source")
 SAMPLE_AGE = _gauge("sample_age_seconds", "Age of the newest sample at the scrape, in seconds.")
@@ -145,6 +146,12 @@ OOM_GENERATION_LOW = _gauge(
 )
 OOM_GENERATION_HIGH = _gauge(
     "oom_generation_high", "95th percentile of the generation in which the limit is reached.", "resource"
+)
+NEEDED = _gauge("needed_bytes", "Memory that the run needs to finish, in bytes.", "resource")
+NEEDED_LOW = _gauge("needed_low_bytes", "5th percentile of the memory that the run needs, in bytes.", "resource")
+NEEDED_HIGH = _gauge("needed_high_bytes", "95th percentile of the memory that the run needs, in bytes.", "resource")
+INTERRUPT_ETA = _gauge(
+    "interrupt_eta_seconds", "Expected time until memwatch interrupts the trainer, in seconds.", "resource"
 )
 RUN_FINISHES = _gauge("run_finishes", "1 if the run is expected to end before the limit, else 0.", "resource")
 WARNED = _gauge("warned", "1 while memwatch warns that the limit will be reached, else 0.", "resource")

@@ -16,7 +16,7 @@ from rich.style import Style
 
 from memwatch.core.engine.status_sentence import finding_text
 from memwatch.core.measurements import HOST, GpuMemory, Neighbours, Sample, Usage
-from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict, WatchState
+from memwatch.core.snapshot import GenerationRow, ResourceView, Severity, Snapshot, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.terminal import braille_chart
 from memwatch.outputs.text import diagnosis_text
@@ -53,7 +53,15 @@ _CHART_STYLES = {
     braille_chart.LIMIT: Style(color="red"),
     braille_chart.AXIS: DIM,
 }
-_VERDICT_STYLES = {Verdict.LEAK: BAD, Verdict.GROWING: WARN}
+_SEVERITY_STYLES = {
+    Severity.FITS: GOOD,
+    Severity.WATCHING: PLAIN,
+    Severity.WILL_NOT_FIT: WARN,
+    Severity.ABOUT_TO_INTERRUPT: BAD,
+    Severity.INTERRUPTING: BAD,
+    Severity.ENDED_WELL: GOOD,
+    Severity.ENDED_BADLY: BAD,
+}
 
 _EVENT_STYLES = {
     **dict.fromkeys(("warn", "deferred", "source_failed", "breach"), WARN),
@@ -124,7 +132,7 @@ def render_frame(snapshot: Snapshot, viewport: Viewport, status: ViewStatus = Vi
     else:
         body = _overview(snapshot, viewport, room)
     filling: list[ScreenLine] = [[]] * (room - len(body))
-    return [_fit(line, viewport.width) for line in [*body[:room], *filling, *bottom][: viewport.height]]
+    return [_fit(line, viewport) for line in [*body[:room], *filling, *bottom][: viewport.height]]
 
 
 def _bottom(status: ViewStatus, viewport: Viewport) -> Iterator[ScreenLine]:
@@ -176,15 +184,16 @@ def _details(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     if known is None:
         return [*lines, [Segment("the trainer was not examined yet, so the causes of growth are not known")]]
     for line in diagnosis_text.headlines(known):
-        lines.append([Segment(line, PLAIN if line.startswith(" ") else BAD)])
+        lines.append([Segment(line, PLAIN if line.startswith(" ") else ACCENT)])
     return [*lines, *([Segment(line)] for line in diagnosis_text.diagnosis_tables(known))]
 
 
-def _fit(line: Iterable[Segment], width: int) -> ScreenLine:
-    """Cuts or fills `line` to `width` cells."""
-    # The status may come from another machine.
+def _fit(line: Iterable[Segment], viewport: Viewport) -> ScreenLine:
+    """Cuts or fills `line` to the width; what the terminal cannot show, as the status may have it, is replaced."""
     shown = [Segment(replace_unprintable(segment.text), segment.style) for segment in line]
-    return Segment.adjust_line_length(shown, width)
+    if viewport.ascii_only:
+        shown = [Segment(one.text.replace("…", "~").encode("ascii", "replace").decode(), one.style) for one in shown]
+    return Segment.adjust_line_length(shown, viewport.width)
 
 
 def _title(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
@@ -197,16 +206,12 @@ def _title(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
 
 
 def _sentence(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
-    """The forecast in at most three lines; after the end, how the trainer ended."""
-    styles = {_VERDICT_STYLES.get(view.verdict, GOOD) for view in snapshot.resources}
-    style = next((worst for worst in (BAD, WARN, GOOD) if worst in styles), PLAIN)
-    text = snapshot.sentence
+    """The forecast in at most four lines; after the end, how the trainer ended."""
+    style, text = _SEVERITY_STYLES[snapshot.severity], snapshot.sentence
     if snapshot.exited is not None:
         evidence = "; ".join(snapshot.exited.evidence)
         text += f": {evidence}" if evidence else ""
-    elif snapshot.state in (WatchState.INTERRUPTING, WatchState.ESCALATED):
-        style = BAD
-    return [[Segment(line, style)] for line in _wrap(printable(text, 600), viewport.width)[:3]]
+    return [[Segment(line, style)] for line in _wrap(printable(text, 600), viewport.width)[:4]]
 
 
 def _findings(snapshot: Snapshot, viewport: Viewport) -> Iterator[ScreenLine]:
@@ -214,7 +219,7 @@ def _findings(snapshot: Snapshot, viewport: Viewport) -> Iterator[ScreenLine]:
     if snapshot.diagnosis is not None and snapshot.exited is None:
         for one in snapshot.diagnosis.findings[:2]:
             lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), viewport.width)
-            yield from ([Segment(line, BAD)] for line in lines[:2])
+            yield from ([Segment(line, ACCENT)] for line in lines[:2])
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -251,7 +256,7 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, viewport: Viewpo
     room = viewport.width - max(6, len(name) + 1) - 32
     full, empty = viewport.blocks
     filled = 0 if limit is None else min(room, round(_share(usage) * room))
-    style = _VERDICT_STYLES.get(view.verdict, GOOD) if _share(usage) < 0.9 else BAD
+    style = ACCENT if view.severity is Severity.WATCHING else _SEVERITY_STYLES[view.severity]
     yield [
         Segment(f"{name:<6}" if len(name) < 6 else f"{name} ", BOLD),
         Segment(full * filled, style),

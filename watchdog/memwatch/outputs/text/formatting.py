@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
+from memwatch.core.engine.status_sentence import needed_text, planned_text
+from memwatch.core.snapshot import GenerationRow, MemoryNeeded, ResourceView, Severity, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, printable
 
 # Events of every healthy run, which are reported only on request.
@@ -27,6 +28,46 @@ def format_progress(snapshot: Snapshot) -> str:
         return ""
     total = f" of {snapshot.total}" if snapshot.total is not None else ""
     return f"{printable(snapshot.unit, 20)} {format_index(snapshot.generation)}{total}"
+
+
+_SEVERITY_WORDS = {
+    Severity.FITS: "fits",
+    Severity.WATCHING: "watching",
+    Severity.WILL_NOT_FIT: "will not fit",
+    Severity.ABOUT_TO_INTERRUPT: "about to interrupt",
+    Severity.INTERRUPTING: "interrupting",
+    Severity.ENDED_WELL: "completed",
+    Severity.ENDED_BADLY: "ended",
+}
+
+
+def format_severity(severity: Severity) -> str:
+    """`will not fit`"""
+    return _SEVERITY_WORDS[severity]
+
+
+def format_planned(snapshot: Snapshot) -> str:
+    """`at about generation 23, in 40 s`; or why the trainer will not be interrupted."""
+    planned = snapshot.planned
+    if snapshot.unarmed is not None:
+        return f"not possible: {snapshot.unarmed}"
+    if planned is None or planned.seconds is None:
+        return f"none to come: {planned.reason}" if planned is not None else "not known yet"
+    return planned_text(planned, snapshot.unit).removeprefix("interrupt ")
+
+
+def format_needed(needed: MemoryNeeded) -> str:
+    """`61.0 GB (55.0 GB-72.0 GB)`"""
+    return needed_text(needed).removeprefix("needs ").replace(" to finish", "")
+
+
+def program_name(command: str) -> str:
+    """`evolve.py` of `python ../examples/evolve.py --leak`: the script, the module, or the program itself."""
+    words = command.split()
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m" or word.endswith(".py"):
+            return word.rpartition("/")[2]
+    return words[0].rpartition("/")[2] if words else ""
 
 
 def format_verdict(view: ResourceView, unit: str) -> str:

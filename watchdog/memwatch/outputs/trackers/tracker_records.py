@@ -117,6 +117,8 @@ def _forecasts(snapshot: Snapshot) -> Figures:
             found[f"{name}/eta_seconds"] = forecast.eta_seconds
         if forecast is not None and forecast.generation is not None:
             found[f"{name}/eta_generation"] = forecast.generation
+        if view.needed is not None:
+            found[f"{name}/needed_mb"] = _mb(view.needed.bytes)
     return found
 
 
