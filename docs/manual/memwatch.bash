@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_memwatch_config_subparsers=(check show schema)
-_shtab_memwatch_subparsers=(run serve demo doctor top census profile snapshot diff report compare export config markers replay man completion)
+_shtab_memwatch_subparsers=(run serve demo doctor top census profile snapshot diff last report compare export config markers replay man completion)
 
 _shtab_memwatch_run_option_strings=(-h --help --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose --max-restarts --resume-with)
 _shtab_memwatch_serve_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --log --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose)
@@ -17,6 +17,7 @@ _shtab_memwatch_census_option_strings=(-h --help --pid --pidfile --match --unit 
 _shtab_memwatch_profile_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --seconds -o --output --json)
 _shtab_memwatch_snapshot_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --holders --track --label -o --output --json)
 _shtab_memwatch_diff_option_strings=(-h --help --json)
+_shtab_memwatch_last_option_strings=(-h --help --run --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose)
 _shtab_memwatch_report_option_strings=(-h --help --run --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose --list -o --output --text --csv)
 _shtab_memwatch_compare_option_strings=(-h --help --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose -o --output)
 _shtab_memwatch_export_option_strings=(-h --help --run --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose -o --output)
@@ -67,6 +68,10 @@ _shtab_memwatch_snapshot___pidfile_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_snapshot__o_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_snapshot___output_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_diff_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_memwatch_last_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_memwatch_last___config_COMPGEN=_shtab_compgen_files
+_shtab_memwatch_last___web_config_COMPGEN=_shtab_compgen_files
+_shtab_memwatch_last___history_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_report_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_report___config_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_report___web_config_COMPGEN=_shtab_compgen_files
@@ -114,6 +119,7 @@ _shtab_memwatch_serve___profile_choices=(default observe aggressive)
 _shtab_memwatch_demo___profile_choices=(default observe aggressive)
 _shtab_memwatch_doctor___profile_choices=(default observe aggressive)
 _shtab_memwatch_top___profile_choices=(default observe aggressive)
+_shtab_memwatch_last___profile_choices=(default observe aggressive)
 _shtab_memwatch_report___profile_choices=(default observe aggressive)
 _shtab_memwatch_compare___profile_choices=(default observe aggressive)
 _shtab_memwatch_export___profile_choices=(default observe aggressive)
@@ -123,7 +129,7 @@ _shtab_memwatch_config_pos_0_choices=(check show schema)
 _shtab_memwatch_markers___profile_choices=(default observe aggressive)
 _shtab_memwatch_replay___profile_choices=(default observe aggressive)
 _shtab_memwatch_completion_pos_0_choices=(bash zsh fish)
-_shtab_memwatch_pos_0_choices=(run serve demo doctor top census profile snapshot diff report compare export config markers replay man completion)
+_shtab_memwatch_pos_0_choices=(run serve demo doctor top census profile snapshot diff last report compare export config markers replay man completion)
 _shtab_memwatch___profile_choices=(default observe aggressive)
 
 _shtab_memwatch_run_pos_0_nargs=...
@@ -173,6 +179,12 @@ _shtab_memwatch_diff_pos_0_nargs=2
 _shtab_memwatch_diff__h_nargs=0
 _shtab_memwatch_diff___help_nargs=0
 _shtab_memwatch_diff___json_nargs=0
+_shtab_memwatch_last__h_nargs=0
+_shtab_memwatch_last___help_nargs=0
+_shtab_memwatch_last___dry_run_nargs=0
+_shtab_memwatch_last___json_nargs=0
+_shtab_memwatch_last__v_nargs=0
+_shtab_memwatch_last___verbose_nargs=0
 _shtab_memwatch_report__h_nargs=0
 _shtab_memwatch_report___help_nargs=0
 _shtab_memwatch_report___dry_run_nargs=0

@@ -59,7 +59,7 @@ function _shtab_memwatch_using
   test "$_shtab_memwatch_cmdpath" = "$argv"
 end
 
-set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff report compare export config 'config check' 'config show' 'config schema' markers replay man completion
+set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff last report compare export config 'config check' 'config show' 'config schema' markers replay man completion
 set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --track --unit --web-config --why -o
 
 complete -c memwatch -e
@@ -208,6 +208,21 @@ complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -
 complete -c memwatch -n '_shtab_memwatch_using diff' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using diff' -l json -d 'print the differences as one JSON object'
 complete -c memwatch -n '_shtab_memwatch_using diff; and test $_shtab_memwatch_npos -ge 0; and test $_shtab_memwatch_npos -le 1' -ka "(__fish_complete_path (commandline -ct))" -d 'a file, or the label of a snapshot (the latest with that label)'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a last -d 'How the latest run ended, or stands: why, and what to do.'
+complete -c memwatch -n '_shtab_memwatch_using last' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using last' -l run -x -d 'which run; default: the latest'
+complete -c memwatch -n '_shtab_memwatch_using last' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'
+complete -c memwatch -n '_shtab_memwatch_using last' -l profile -xka "default observe aggressive" -d 'a set of settings: observe, default, aggressive'
+complete -c memwatch -n '_shtab_memwatch_using last' -l listen -x -d 'serve metrics and status here; default 127.0.0.1:9877, or none'
+complete -c memwatch -n '_shtab_memwatch_using last' -l web-config -xka "(__fish_complete_path (commandline -ct))" -d 'TLS and passwords for --listen, in the format of Prometheus'"'"'s exporters'
+complete -c memwatch -n '_shtab_memwatch_using last' -l history -xka "(__fish_complete_path (commandline -ct))" -d 'where to store the history; default: in the state folder, or none'
+complete -c memwatch -n '_shtab_memwatch_using last' -l limit -x -d 'an additional limit, as 175GB or 163GiB'
+complete -c memwatch -n '_shtab_memwatch_using last' -l interval -x -d 'time between samples; default 1'
+complete -c memwatch -n '_shtab_memwatch_using last' -l checkpoint-time -x -d 'how long a checkpoint takes; default: measured'
+complete -c memwatch -n '_shtab_memwatch_using last' -l dry-run -d 'send no signal, do everything else'
+complete -c memwatch -n '_shtab_memwatch_using last' -l json -d 'print events as JSON lines on stdout'
+complete -c memwatch -n '_shtab_memwatch_using last' -s v -l verbose -d 'print every marker and generation'
+complete -c memwatch -n '_shtab_memwatch_using last; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the history file; default: in the state folder'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a report -d 'Report on a run of the history: a summary, a page, a table.'
 complete -c memwatch -n '_shtab_memwatch_using report' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using report' -l run -x -d 'which run; default: the latest'

@@ -54,11 +54,25 @@ def history(tmp_path: Path) -> Path:
 def test_the_latest_run_is_told_as_at_its_end(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(history)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "LEAK FOUND: +2.0 GB/generation since generation 1"
+    assert lines[0] == "ended: killed by the kernel's OOM killer at the cgroup's limit"
+    assert lines[1] == "  evidence: memory.events oom_kill 0 -> 1"
+    assert lines[2] == "LEAK FOUND: +2.0 GB/generation since generation 1"
     assert any("python second.py" in line for line in lines)
     assert any("held by Trainer.kept[i]" in line for line in lines)
     assert sum(line.strip().startswith("generation ") and " GB" in line for line in lines) == 5, "each examination"
-    assert lines[-1] == "  evidence: memory.events oom_kill 0 -> 1"
+
+
+def test_last_tells_how_it_ended_and_what_to_do_without_the_tables(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["last", str(history)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    run_id = lines[0].split()[1].rstrip(",")
+    assert lines[2] == "ended: killed by the kernel's OOM killer at the cgroup's limit"
+    assert f"next: memwatch report {history} --run {run_id} -o report.html, for the whole run as a page" in lines
+    assert not any("examined in" in line for line in lines)
+    assert main(["last", str(history), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["severity"] == "ended_badly"
 
 
 def test_a_run_can_be_named_and_what_was_expected_of_it_is_checked(
@@ -114,7 +128,7 @@ def test_all_of_it_as_json(history: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("a.html", "<!doctype html>"), ("a.txt", "LEAK FOUND"), ("a.json", '{"schema"'), ("a.csv", "resource,attempt")],
+    [("a.html", "<!doctype html>"), ("a.txt", "ended: killed"), ("a.json", '{"schema"'), ("a.csv", "resource,attempt")],
 )
 def test_a_file_gets_what_its_name_says(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, begins: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from memwatch.app.load_and_replay_run import rejudge
 from memwatch.history import stored_runs
+
+os.environ["MEMWATCH_DAEMON__END_PAGE_SECONDS"] = "0"  # no test but that of it leaves a process behind
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.events import Cause, Exited
+from memwatch.core.events import Cause, Exited, LastCheckpoint
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.snapshot import Expectation, GenerationRow, PhaseRow, Trend, Verdict
 from memwatch.outputs.text.exit_summary import MAX_SUMMARY_ROWS, render_summary
 from support.snapshots import SENTENCE, make_dead, make_diagnosis, make_row, make_snapshot, make_view
 
 EXPECTED = """\
+The trainer runs on. {}
+
 memwatch: python main.py --population 32 --buffer 50000 (pid 4242), watched 1 h 2 m, generation 3 of 25
 
 host  generation   end memory      change        peak    duration     evaluate        train       evolve
@@ -23,8 +25,6 @@ host  generation   end memory      change        peak    duration     evaluate  
 
 host: leak, +12.9 GB/generation; from 1.2 GB to 39.9 GB (+38.7 GB), peak 40.3 GB; limit 175.0 GB (cgroup /kubepods/pod7)
       by phase: evaluate +34.8 GB, train +3.9 GB, evolve -150.0 MB
-
-The trainer runs on. {}
 """
 
 
@@ -32,19 +32,47 @@ def test_it_reads_like_this():
     assert render_summary(make_snapshot(3)) == EXPECTED.format(SENTENCE)
 
 
-def test_the_end_is_told_with_its_evidence():
-    lines = render_summary(make_dead()).splitlines()
-    assert lines[-3:] == [
+def test_how_it_ended_why_and_what_to_do_come_first():
+    last = LastCheckpoint("file: ckpt.pt", "/runs/my ckpt.pt", 60.0, 60.0, 12.0, 1.0)
+    dead = make_dead(diagnosis=make_diagnosis())
+    assert dead.exited is not None
+    dead = replace(dead, exited=replace(dead.exited, checkpoint=last))
+    lines = render_summary(dead, history="my history.db").splitlines()
+    assert lines[: lines.index("")] == [
         "ended: killed by the kernel's OOM killer at the cgroup's limit",
         "  evidence: memory.events oom_kill 0 -> 1",
         "  evidence: ended by SIGKILL",
+        "LEAK FOUND in evaluate: +56.4 GB/generation since generation 1",
+        "  numpy.ndarray 6,960 -> 20,880, held by ReplayBuffer.buffer[i]",
+        "  a buffer fills that can never fit (confidence 0.71)",
+        "  Buffer: 6,960 of 50,000, 24.3 MB each",
+        "  what to do: give ReplayBuffer.buffer a capacity below 7,100",
+        "  recently memory rose most in ReplayBuffer.add (buffer.py:41): 100% of the growth that was observed",
+        "needs 330.0 GB to finish (300.0 GB-360.0 GB) of host memory",
+        "next: resume it from /runs/my ckpt.pt",
+        "next: memwatch report 'my history.db' --run run-1 -o report.html, for the whole run as a page",
     ]
-    assert "watched 5 h 16 m" in lines[0]
+    assert "watched 5 h 16 m" in lines[lines.index("") + 1]
+
+
+def test_without_a_history_no_command_reads_it_and_a_completed_run_needs_nothing():
+    done = Exited(1.0, Cause.COMPLETED, ("exit status 0",), 0)
+    text = render_summary(make_snapshot(3, exited=done, sentence="ended: completed"))
+    assert text.startswith("ended: completed\n  evidence: exit status 0\n\nmemwatch: python")
+
+
+def test_the_tables_of_examinations_can_be_left_out():
+    snapshot = make_snapshot(3, diagnosis=make_diagnosis())
+    brief, whole = (render_summary(snapshot, with_examinations=wanted) for wanted in (False, True))
+    assert "examined in" in whole
+    assert "examined in" not in brief
+    assert "LEAK FOUND" in brief
 
 
 def test_a_long_table_is_shortened_in_the_middle():
     lines = render_summary(make_snapshot(200)).splitlines()
-    table = lines[3 : lines.index("", 3)]
+    head = next(i for i, line in enumerate(lines) if line.startswith("host  generation"))
+    table = lines[head + 1 : lines.index("", head)]
     assert len(table) == MAX_SUMMARY_ROWS
     assert [line.split()[0] for line in table[8:13]] == ["9", "10", "...", "182", "183"]
     assert table[-1].split()[0] == "200"
@@ -61,7 +89,7 @@ def test_a_gpu_has_a_table_only_when_it_grows():
 def test_a_restart_shows_its_attempt():
     rows = (make_row(1), replace(make_row(1), attempt=1), replace(make_row(2), index=2.5, attempt=1))
     text = render_summary(make_snapshot(resources=(replace(make_view(), generations=rows),), attempt=1))
-    assert [line[:16].split() for line in text.splitlines()[3:6]] == [["1"], ["1", "try", "2"], ["2.5", "try", "2"]]
+    assert [line[:16].split() for line in text.splitlines()[5:8]] == [["1"], ["1", "try", "2"], ["2.5", "try", "2"]]
     assert "attempt 2" in text
 
 
@@ -69,7 +97,7 @@ def test_without_markers_or_readings():
     nothing = make_snapshot(
         resources=(), sample=None, target=None, command="", generation=None, total=None, started_t=None
     )
-    assert render_summary(nothing).startswith("memwatch: no trainer\n\nThe trainer runs on.")
+    assert render_summary(nothing) == f"The trainer runs on. {SENTENCE}\n\nmemwatch: no trainer\n"
     by_time = make_view(0, trend=Trend("linear", 1e6, None, 0.9))
     assert "leak, +3.6 GB/h" in render_summary(make_snapshot(resources=(by_time,), generation=None))
 
@@ -87,14 +115,14 @@ def test_nothing_foreign_reaches_the_terminal_raw(command, evidence, phase):
     assert all(line.isprintable() or not line for line in text.split("\n"))
 
 
-def test_what_was_found_comes_first_and_what_was_expected_before_the_end():
+def test_what_was_found_comes_before_the_tables_and_what_was_expected_after_them():
     broken = Expectation(
         "growth < 5GB", met=False, breaches=2, first="generation 1: +12.9 GB", latest="generation 2: +7.0 GB"
     )
     unseen = Expectation("Agent == 16")
     text = render_summary(make_snapshot(3, diagnosis=make_diagnosis(), expectations=(broken, unseen)))
     lines = text.splitlines()
-    assert lines[:3] == [
+    assert lines[1:4] == [
         "LEAK FOUND in evaluate: +56.4 GB/generation since generation 1",
         "  numpy.ndarray 6,960 -> 20,880, held by ReplayBuffer.buffer[i]",
         "  a buffer fills that can never fit (confidence 0.71)",

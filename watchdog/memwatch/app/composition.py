@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
+from memwatch.app.end_page import leave_end_page
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.app.interrupter import Interrupter, make_hook, resolve_run_identity
@@ -26,11 +27,14 @@ from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
-from memwatch.core.text_and_units import printable
+from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
+from memwatch.outputs.end_announcement import announce_end
+from memwatch.outputs.http.server import WebServer
+from memwatch.outputs.systemd_notify import reaches_journal
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
@@ -183,13 +187,31 @@ class TrainerWatch:
             if exited is not None:
                 self._has_exited = True
                 self.surviving_processes = frozenset(_running(self._readers.tree.tree_pids()))
-            if session.prints_summary and not self._config.json:
-                with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
-                    print(render_summary(self._engine.snapshot()), file=session.output, flush=True)
+            self._report_end()
             self._stack.close()
             if exited is not None and session.web is not None and self._lifecycle.linger_seconds > 0.0:
                 sleeper.sleep_until_signal(self._lifecycle.linger_seconds)
+            if exited is not None and session.web is not None and self._lifecycle.end_page_seconds > 0.0:
+                self._leave_end_page(session.web, self._lifecycle.end_page_seconds)
         return exited
+
+    def _report_end(self) -> None:
+        """Print the summary, and announce the end where others look for it."""
+        end, path = self._engine.snapshot(), self._config.history_path(os.environ)
+        history = None if path is None else self._config.history or ""
+        in_journal = reaches_journal(self._session.output, os.environ)
+        announce_end(end, os.environ, in_journal=in_journal, history=history)
+        if self._session.prints_summary and not self._config.json:
+            with suppress(OSError):  # the reader or the terminal is gone; the exit code still says how it ended
+                text = render_summary(end, history=history, with_examinations=False)
+                print(text, file=self._session.output, flush=True)
+
+    def _leave_end_page(self, web: WebServer, seconds: float) -> None:
+        pid = leave_end_page(web, seconds)
+        if pid is not None and not self._config.json:
+            stays = f"How it ended stays at {web.url} for {format_duration(seconds)} (pid {pid})."
+            with suppress(OSError):
+                print(stays, file=self._session.output, flush=True)
 
     def _should_stop(self) -> bool:
         return self._quit or self._lifecycle.should_stop()

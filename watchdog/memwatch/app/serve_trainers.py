@@ -43,7 +43,7 @@ def check_config(config: Config) -> Config:
 class Service:
     """Runs one watch after the other, and is the lifecycle of each of them."""
 
-    linger_seconds = 0.0  # the HTTP server stays open in any case
+    linger_seconds = end_page_seconds = 0.0  # the HTTP server stays open in any case
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from memwatch.app.end_page import take_over_port
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import Engine
@@ -82,6 +83,7 @@ class Frontend:
         if address is None:
             return None
         policy = make_access_policy(config)
+        take_over_port(address[1])
         try:
             web = WebServer(*address, self._clock, policy)
         except ConfigError as error:
@@ -120,6 +122,7 @@ class Lifecycle(Protocol):
     """Decides when a watch ends and what follows it. A single watch and one of several differ only here."""
 
     linger_seconds: float  # the HTTP server still answers for so long after the exit, so that a late scrape sees it
+    end_page_seconds: float  # and a process of its own for so long after that
 
     def should_stop(self) -> bool:
         """Whether the watch is to end although its trainer still runs."""
@@ -179,8 +182,8 @@ def sleep_in_slices(
 class StopOnSignal:
     """The lifecycle of a single watch: a signal ends it."""
 
-    def __init__(self, linger_seconds: float) -> None:
-        self._stopped, self.linger_seconds = False, linger_seconds
+    def __init__(self, linger_seconds: float, end_page_seconds: float = 0.0) -> None:
+        self._stopped, self.linger_seconds, self.end_page_seconds = False, linger_seconds, end_page_seconds
 
     def should_stop(self) -> bool:
         return self._stopped

@@ -41,7 +41,7 @@ def watch(flags: Mapping[str, Any]) -> int:
         return _print_one_screen(config)
     check_extras(config)
     facts = find_target(config)
-    lifecycle = StopOnSignal(config.daemon.linger_seconds)
+    lifecycle = StopOnSignal(config.daemon.linger_seconds, config.daemon.end_page_seconds)
     with open_session(config) as session, TrainerWatch(session, lifecycle, facts) as trainer_watch:
         exited = trainer_watch.run()
     return ExitCode.STOPPED if exited is None else EXIT_CODE_BY_CAUSE.get(exited.cause, ExitCode.FAILED)

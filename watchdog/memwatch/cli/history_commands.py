@@ -1,4 +1,4 @@
-"""The commands that read the history: `memwatch report`, `compare` and `export`."""
+"""The commands that read the history: `memwatch last`, `report`, `compare` and `export`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +27,24 @@ from memwatch.system import json_and_yaml, private_files
 
 FORMAT_BY_SUFFIX = {".html": "html", ".txt": "text", ".json": "json", ".csv": "csv"}
 PROGRESS_LABEL = "reading the history"
+
+
+def last(flags: Mapping[str, Any]) -> int:
+    """`memwatch last [HISTORY]`: how the latest run ended, or stands, why, and what to do."""
+    config = config_from_flags(flags)
+    named = flags.get("runs", "")
+    path = load_and_replay_run.history_path(config, os.environ, named)
+    run = load_and_replay_run.find_run(path, flags.get("run_id"))
+    with ProgressBar(PROGRESS_LABEL) as progress:
+        loaded = load_and_replay_run.load_run(path, run, config, progress)
+    if config.json:
+        print(report_json(loaded), end="")
+        return ExitCode.ENDED
+    begun, latest = (time.strftime("%Y-%m-%d %H:%M", time.localtime(t)) for t in (run.begun_t, run.latest_t))
+    print(f"run {run.run_id}, from {begun} to {latest}", end="\n\n")
+    end, history = replace(loaded.end, run_id=run.run_id), named or config.history or ""
+    print(render_summary(end, loaded.is_running, history=history, with_examinations=False), end="")
+    return ExitCode.ENDED
 
 
 def report(flags: Mapping[str, Any]) -> int:

@@ -230,6 +230,9 @@ def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
     group.add_argument("runs", metavar="HISTORY", nargs="?", help="the history file; default: in the state folder")
     group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
 
+    text = "how the latest run ended, or stands: why, and what to do"
+    add("last", "history_commands.last", text, one_run, common, epilog=ABOUT_FILES)
+
     text = "report on a run of the history: a summary, a page, a table"
     report = add("report", "history_commands.report", text, one_run, common, epilog=ABOUT_FILES)
     report.add_argument("--list", action="store_true", help="list the runs of the history")

@@ -98,7 +98,7 @@ class _TrainerRun:
         announce: Callable[[int], None],
     ) -> None:
         self._session, self._config, self._clock = session, session.config, session.clock
-        self.linger_seconds = session.config.daemon.linger_seconds
+        self.linger_seconds, self.end_page_seconds = session.config.daemon.linger_seconds, 0.0
         self._command, self._resume_command, self._max_restarts = tuple(command), resume_command, max_restarts
         self._announce = announce
         self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run

@@ -13,17 +13,21 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from memwatch.app.load_and_replay_run import find_run, load_run
 from memwatch.cli.commands import config_from_flags, print_snapshot
+from memwatch.config.settings import Config
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
-from memwatch.errors import AttachError, ConfigError, ExitCode, SourceError
+from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
+from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.outputs.terminal.live_view_terminal import LiveView
 from memwatch.system import json_and_yaml
@@ -41,7 +45,10 @@ TOP_KEYS = {
     "h": "help",
 }
 _EXAMPLE = "as in: memwatch top http://127.0.0.1:9877"
-_NO_ANSWER_HINT = "is a memwatch watching there? --listen sets its address, and its journal reports it"
+_NO_ANSWER_HINT = (
+    "no memwatch watches there: --listen sets its address; memwatch last shows how the latest run here ended"
+)
+_UNKNOWN_END = "memwatch there has ended; on its machine, memwatch last shows how the run stands"
 _CERTIFICATE_HINT = "it may require a client certificate: --cert FILE --key FILE"
 _HINTS = {  # by a part of the error
     "http 400": "it may require TLS: write https://",
@@ -62,7 +69,7 @@ def top(flags: Mapping[str, Any]) -> int:
     if "once" in flags or "json" in flags:
         print_snapshot(snapshot, sys.stdout, "json" in flags)
     elif sys.stdout.isatty():
-        _show_live(client, snapshot)
+        _show_live(client, snapshot, partial(_end_in_history, config_from_flags(flags)))
     else:
         raise ConfigError("stdout is not a terminal", "memwatch top -1 prints one screen")
     return ExitCode.ENDED
@@ -212,8 +219,8 @@ def _parse_snapshot(url: str, body: bytes) -> Snapshot:
     return found
 
 
-def _show_live(client: StatusClient, first: Snapshot) -> None:
-    reader, quit_pressed = _Reader(client, first), threading.Event()
+def _show_live(client: StatusClient, first: Snapshot, find_end: Callable[[Snapshot], Snapshot | None]) -> None:
+    reader, quit_pressed = _Reader(client, first, find_end), threading.Event()
     view = LiveView(sys.stdout, SystemClock(), client.url)
     with ExitStack() as stack:
         stack.callback(view.restore)
@@ -232,12 +239,27 @@ def _show_live(client: StatusClient, first: Snapshot) -> None:
                 keyboard.poll(time.time())
 
 
-class _Reader(threading.Thread):
-    """Fetches snapshots beside the view, which answers keys while a response is late."""
+def _end_in_history(config: Config, shown: Snapshot) -> Snapshot | None:
+    """How the run that was shown has ended, if the history of this machine has it."""
+    path = config.history_path(os.environ)
+    if path is None or not path.exists():
+        return None
+    try:
+        loaded = load_run(path, find_run(path, shown.run_id), config, ProgressBar("", is_wanted=False))
+    except MemwatchError:
+        return None
+    return loaded.end if loaded.end.exited is not None else None
 
-    def __init__(self, client: StatusClient, first: Snapshot) -> None:
+
+class _Reader(threading.Thread):
+    """Fetches snapshots beside the view, which answers keys while a response is late.
+
+    When there is none any more, `find_end` is asked for how the run that was shown has ended.
+    """
+
+    def __init__(self, client: StatusClient, first: Snapshot, find_end: Callable[[Snapshot], Snapshot | None]) -> None:
         super().__init__(daemon=True)
-        self._client, self._closed = client, threading.Event()
+        self._client, self._closed, self._find_end = client, threading.Event(), find_end
         self.snapshot, self.problem = first, ""
 
     def run(self) -> None:
@@ -245,7 +267,9 @@ class _Reader(threading.Thread):
             try:
                 self.snapshot, self.problem = self._client.fetch_snapshot(), ""
             except AttachError as error:
-                self.problem = str(error)
+                if not self.problem and self.snapshot.exited is None:
+                    self.snapshot = self._find_end(self.snapshot) or self.snapshot
+                self.problem = str(error) if self.snapshot.exited is not None else f"{error}; {_UNKNOWN_END}"
 
     def close(self) -> None:
         self._closed.set()

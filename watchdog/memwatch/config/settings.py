@@ -122,6 +122,7 @@ class DaemonConfig:
     lock_memory: bool = True  # if permitted
     realtime: bool = False  # True: run before all ordinary programs
     linger_seconds: float = 0.0  # how long to answer HTTP after the trainer's end
+    end_page_seconds: float = 3600.0  # `memwatch --pid`: how long a process of its own answers after that
     wait_seconds: float = 2.0  # `memwatch serve`: time between two searches for a trainer
 
 
@@ -252,6 +253,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
     "diagnosis.cpu_share": (0, 1),
     "diagnosis.leak_threshold_mb": (0, 1e9),
     "daemon.linger_seconds": (0, 3600),
+    "daemon.end_page_seconds": (0, 7 * 86400),
     "daemon.wait_seconds": (0.1, 3600),
 }
 SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # values as 175GB

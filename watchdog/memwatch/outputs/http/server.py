@@ -41,16 +41,20 @@ class WebServer:
 
         Without an `access_policy`, which may be replaced at any time, everybody who can reach the port is answered.
         """
-        self.published = PublishedState(clock)
         self.access_policy = access_policy or AccessPolicyReloader(AccessPolicy)
         self._client_seconds = client_seconds
         self._listener = _listen(address, port)
+        self._begin(clock)
+
+    def _begin(self, clock: Clock) -> None:
+        self.published = PublishedState(clock)
         self._clients: dict[socket.socket, float] = {}  # time.monotonic() at which each client connected
         self._leaving: set[socket.socket] = set()  # cut off for another, but their threads have not ended
         self._lock = threading.Lock()  # guards both
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="memwatch-web", daemon=True)
         self._needs_thread = False  # the thread could not be started yet
+        self._is_handed_over = False  # a forked process answers
 
     @property
     def url(self) -> str:
@@ -68,6 +72,28 @@ class WebServer:
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
         return ip_address(self._listener.getsockname()[0].partition("%")[0]).is_loopback
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @property
+    def listener_fd(self) -> int:
+        return self._listener.fileno()
+
+    def restart_in_fork(self) -> None:
+        """Goes on in a forked process, which has none of the threads: shows the last state, as the loop has ended."""
+        before = self.published
+        self._begin(before.clock)
+        self.published.counts.update(before.counts)
+        if before.snapshot is not None:
+            self.on_watch_end(before.snapshot)
+        self.start()
+
+    def hand_over(self) -> None:
+        """A forked process answers from now on: `stop` leaves the port to it."""
+        self._is_handed_over = True
 
     def start(self) -> None:
         """Begins to answer. If no thread can be started, `publish` reports it and each iteration tries again."""
@@ -109,6 +135,8 @@ class WebServer:
     def stop(self) -> None:
         """Stops answering; returns within a second, whatever the clients do."""
         self._closing.set()
+        if self._is_handed_over:
+            return
         _cut(self._listener)  # wakes accept()
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)

@@ -1,11 +1,13 @@
-"""The summary at the end of a watch, as plain text: the trend over generations, the growth, the verdict, the end."""
+"""The summary at the end of a watch, as plain text: how it ended, why, what to do; then the tables behind that."""
 
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text
+from memwatch.core.engine.status_sentence import driver_text, needed_text
+from memwatch.core.events import Cause
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.text import diagnosis_text
@@ -26,25 +28,44 @@ _BYTES = ("start_bytes", "end_bytes", "delta_bytes", "peak_bytes")
 CSV_COLUMNS = ("resource", "attempt", "generation", "start_t", "end_t", *_BYTES)
 
 
-def render_summary(snapshot: Snapshot, lives: bool = True) -> str:
+def render_summary(
+    snapshot: Snapshot, lives: bool = True, *, history: str | None = None, with_examinations: bool = True
+) -> str:
     """The summary, lines of at most about 100 columns, ending in a newline.
 
-    `lives`: a trainer whose end was not seen still runs.
+    `lives`: a trainer whose end was not seen still runs. `history`: the file that has the run, empty for the usual one,
+    None for none. `with_examinations`: with the tables of what each examination found.
     """
     diagnosis = snapshot.diagnosis
-    blocks: list[Iterable[str]] = [[_title(snapshot)]]
-    if diagnosis is not None:
-        blocks.insert(0, diagnosis_text.headlines(diagnosis))
+    blocks: list[Iterable[str]] = [render_conclusion(snapshot, lives, history=history), [_title(snapshot)]]
     for view in snapshot.resources:
         if view.generations and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
             blocks.append(_table(view, snapshot.unit))
     blocks.append(line for view in snapshot.resources for line in _growth(view, snapshot.unit))
-    if diagnosis is not None:
+    if diagnosis is not None and with_examinations:
         blocks.append(diagnosis_text.diagnosis_tables(diagnosis))
-    blocks += [_expectations(snapshot), _end(snapshot, lives)]
+    blocks.append(_expectations(snapshot))
     texts = ("\n".join(block).strip("\n") for block in blocks)
     lines = "\n\n".join(filter(None, texts)).split("\n")
     return "".join(f"{replace_unprintable(line)}\n" for line in lines)
+
+
+def render_conclusion(snapshot: Snapshot, lives: bool, *, history: str | None = None) -> Iterator[str]:
+    """How the run ended and why memwatch concludes that, what grew and what to do about it, and the next command."""
+    yield from _end(snapshot, lives)
+    if snapshot.diagnosis is not None:
+        yield from diagnosis_text.headlines(snapshot.diagnosis)
+    ended_early = snapshot.exited is not None and snapshot.exited.cause is not Cause.COMPLETED
+    if ended_early:
+        for view in snapshot.resources:
+            if view.needed is not None and view.verdict in (Verdict.GROWING, Verdict.LEAK):
+                yield f"{needed_text(view.needed)} of {view.usage.resource} memory"
+        last = snapshot.exited.checkpoint if snapshot.exited is not None else None
+        if last is not None and last.path:
+            yield f"next: resume it from {printable(last.path, 200)}"
+    if snapshot.exited is not None and history is not None and snapshot.run_id:
+        file = f" {shlex.quote(history)}" if history else ""
+        yield f"next: memwatch report{file} --run {snapshot.run_id} -o report.html, for the whole run as a page"
 
 
 def _title(snapshot: Snapshot) -> str:
