@@ -12,7 +12,7 @@ import pytest
 
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
 from memwatch.sources.procfs import read_stat
-from memwatch.sources.target.find_process import find_trainer_pid
+from memwatch.sources.target.find_process import find_trainer_pid, running_trainers
 from support.processes import WAIT, python, running
 
 FORKS = (
@@ -257,3 +257,28 @@ def test_hostile_command_lines_are_printed_safely(mark):
     ):
         find_trainer_pid(match=mark)
     assert "\x1b" not in str(raised.value)
+
+
+# --- the trainers that run
+
+
+def test_a_family_is_one_trainer_with_the_memory_of_all(forking):
+    found = {one.pid: one for one in running_trainers()}
+    mine = found[forking.pid]
+    assert mine.command.endswith(forking.args[-1])
+    assert mine.age_seconds is not None and mine.age_seconds < 60
+    workers = [pid for pid in found if read_stat(pid).parent_pid == forking.pid]
+    assert not workers
+    assert mine.used_bytes > 3_000_000
+
+
+def test_neither_this_process_nor_a_shell_is_a_trainer():
+    with running(("sh", "-c", "echo ready; read line")) as child:
+        found = {one.pid for one in running_trainers()}
+    assert os.getpid() not in found
+    assert child.pid not in found
+
+
+def test_the_largest_comes_first():
+    sizes = [one.used_bytes for one in running_trainers() if not one.gpus]
+    assert sizes == sorted(sizes, reverse=True)

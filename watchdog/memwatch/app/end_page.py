@@ -58,8 +58,8 @@ def _name(port: int) -> str:
 def _answer_until_asked(web: WebServer, asked: socket.socket, seconds: float) -> None:
     """The process: no terminal, no descriptor of memwatch's but the two sockets, no thread but those that answer."""
     signal.set_wakeup_fd(-1)
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    for one in STOP_SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

@@ -37,6 +37,10 @@ EXIT_CODE_BY_CAUSE: Mapping[Cause, ExitCode] = {
 def watch(flags: Mapping[str, Any]) -> int:
     """`memwatch --pid ...`: watch a running trainer to its end; with --once, print one screen."""
     config = config_from_flags(flags)
+    if not config.target.is_named:
+        from memwatch.cli.pick_trainer import pick_trainer
+
+        return pick_trainer()
     if "once" in flags:
         return _print_one_screen(config)
     check_extras(config)

@@ -1,5 +1,7 @@
 """Finds the trainer by PID, PID file, command line, unit or cgroup: one PID, or an error with the candidates.
 
+And lists the processes that may be one.
+
 The only module that imports psutil, and only to search: that costs 4 MiB, which a watch by --pid does not pay.
 """
 
@@ -13,7 +15,7 @@ import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError
@@ -44,11 +46,23 @@ class ProcessInfo:
     parent: int
     argv: tuple[str, ...]
     rss_bytes: int
+    shared_bytes: int = 0  # of it: of files and shared memory
 
     @property
     def command(self) -> str:
         """The command line in one string, to which --match is applied."""
         return " ".join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTrainer:
+    """A process that may be a trainer: a Python program, or one that uses an NVIDIA GPU."""
+
+    pid: int
+    command: str
+    used_bytes: int  # of it and its descendants, what these share counted for one of them
+    age_seconds: float | None
+    gpus: tuple[int, ...]  # minor numbers of the devices that it or a descendant has open
 
 
 def find_trainer_pid(
@@ -75,6 +89,49 @@ def find_trainer_pid(
     if pidfile is not None:
         return _from_pidfile(pidfile, root)
     return _from_processes(unit, cgroup, match, excluded, root)
+
+
+def running_trainers(root: str = "/proc") -> list[RunningTrainer]:
+    """List the processes that may be trainers, those that use the most memory first.
+
+    Of a family (workers, ranks) it is the topmost; memwatch, and what started it, is none.
+    """
+    processes = {process.pid: process for process in _processes(root)}
+    for own in _memwatch_pids(processes):
+        del processes[own]
+    gpus = {pid: _open_gpus(pid, root) for pid in processes} if any(Path("/dev").glob("nvidia[0-9]*")) else {}
+    candidates = {pid: one for pid, one in processes.items() if gpus.get(pid) or _is_python(one, root)}
+    tops = {one.pid: one for one in _family_tops(candidates, processes)}
+    families: dict[int, list[ProcessInfo]] = {pid: [] for pid in tops}
+    for process in processes.values():
+        if (top := _nearest(process.pid, tops, processes)) is not None:
+            families[top].append(process)
+    found = []
+    for pid, family in families.items():
+        used = sum(one.rss_bytes - one.shared_bytes for one in family) + max(one.shared_bytes for one in family)
+        devices = {gpu for one in family for gpu in gpus.get(one.pid, ())}
+        found.append(RunningTrainer(pid, tops[pid].command, used, _age_seconds(pid), tuple(sorted(devices))))
+    return sorted(found, key=lambda one: (not one.gpus, -one.used_bytes))
+
+
+def _is_python(process: ProcessInfo, root: str) -> bool:
+    try:
+        program: PurePath = Path(f"{root}/{process.pid}/exe").readlink()
+    except OSError:  # of another user
+        program = PurePath(process.argv[0])
+    return program.name.startswith(("python", "pypy"))
+
+
+def _open_gpus(pid: int, root: str) -> tuple[int, ...]:
+    """The NVIDIA devices that the process has open; none where that may not be read."""
+    found = set[int]()
+    with suppress(OSError):
+        for descriptor in Path(f"{root}/{pid}/fd").iterdir():
+            with suppress(OSError):
+                device = str(descriptor.readlink()).partition("/dev/nvidia")[2]
+                if device.isdecimal():
+                    found.add(int(device))
+    return tuple(found)
 
 
 def preload_search() -> None:
@@ -195,7 +252,8 @@ def _processes(root: str) -> Iterator[ProcessInfo]:
         if argv:
             with suppress(psutil.Error, OSError):  # it has ended meanwhile, or is hidden
                 process = psutil.Process(pid)
-                yield ProcessInfo(pid, process.ppid(), argv, process.memory_info().rss)
+                memory = process.memory_info()
+                yield ProcessInfo(pid, process.ppid(), argv, memory.rss, memory.shared)
 
 
 def _is_excluded(pid: int, excluded: Collection[tuple[int, int]], root: str) -> bool:
@@ -267,12 +325,17 @@ def _table(processes: Iterable[ProcessInfo]) -> str:
 
 
 def _started_ago(pid: int) -> str:
+    age = _age_seconds(pid)
+    return "at an unknown time" if age is None else f"{format_duration(age)} ago"
+
+
+def _age_seconds(pid: int) -> float | None:
     import psutil
 
     try:
-        return f"{format_duration(time.time() - psutil.Process(pid).create_time())} ago"
+        return max(0.0, time.time() - float(psutil.Process(pid).create_time()))
     except (psutil.Error, OSError):
-        return "at an unknown time"
+        return None
 
 
 def _suggest(regex: str, processes: Iterable[ProcessInfo]) -> str:
