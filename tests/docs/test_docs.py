@@ -32,7 +32,7 @@ from memwatch.core.forecast.forecaster import Forecaster
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import Limit, Usage
-from memwatch.core.snapshot import Verdict
+from memwatch.core.snapshot import PlannedInterrupt, Verdict
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.sources.log.marker_presets import _PRESET_KEYS, _RULE_KEYS, RULE_KINDS
 from support.markdown import rows, section, words
@@ -256,7 +256,8 @@ def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
     interrupt = notices.interrupt_evidence(
         Policy(), track, InterruptDecision(track.usage, "time"), 1.0, (1.0, "assumed")
     )
-    warning = notices.warning(0.0, GenerationLedger(), track, Policy(), None).fields
+    planned = PlannedInterrupt(None, None)
+    warning = notices.warning(0.0, GenerationLedger(), track, planned, policy=Policy(), step_seconds=None).fields
     told = {words(name)[0] + name.rpartition("`")[2]: set(words(cell)) for name, cell in stood_on()}
     assert told["threshold of an interrupt"] == set(interrupt["threshold"])
     assert told["threshold of a warning"] == set(warning["threshold"])

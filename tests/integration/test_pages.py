@@ -64,7 +64,7 @@ def test_the_state_of_a_watch_is_readable_on_any_screen(
     text = page.text
     for part in (snapshot.sentence, "117.3 GB of 175.0 GB", "LEAK FOUND in evaluate", "generation 9 of 25, evaluate"):
         assert part in text
-    assert page.evaluate("document.querySelectorAll('meter').length") == 2
+    assert page.evaluate("document.querySelectorAll('.meter').length") == 2
     drawn = "[...document.querySelectorAll('svg.chart')].filter(one => one.getBoundingClientRect().width > 0).length"
     assert page.evaluate(drawn) == 1, "the chart that suits the screen"
     assert page.overflow <= 0

@@ -11,6 +11,7 @@ from core.forecast.test_time_to_limit import course, line
 from memwatch.core.forecast.generation_profile import GenerationProfile
 from memwatch.core.forecast.memory_needed import memory_needed
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
+from memwatch.core.forecast.piecewise_trend import BaselinePoint, fit_trend
 
 NOW, LEVEL, GROWTH = 12.0, 220.0, 10.0  # of `course(line())`: generations, bytes, bytes a generation
 
@@ -66,6 +67,15 @@ def test_the_more_generations_are_to_come_the_higher_the_highest_of_them() -> No
     unsteady = GenerationProfile((0.0,), (0.0,), 10.0, record=20.0)
     few, many = (needed(course(line(growth=0.0), unsteady), end).bytes for end in (13.0, 100.0))
     assert 100.0 <= few < many <= 140.0
+
+
+@pytest.mark.parametrize("end", [50.0, 1e3, 1e5, 1e300])
+def test_a_curve_that_bends_upwards_far_beyond_what_was_seen_has_no_end(end: float) -> None:
+    points = [BaselinePoint(x + 0.5, 100.0 + 5.0 * math.exp(0.3 * x)) for x in range(12)]
+    fitted = fit_trend(points)
+    assert fitted is not None and any(model.kind == "accelerating" for model in fitted.models)
+    found = memory_needed(course(fitted), end, 0.0)
+    assert found is None or found.bytes < 2**60
 
 
 def test_doubt_grows_with_the_way_to_the_end() -> None:

@@ -326,7 +326,7 @@ class GenerationLedger:
 
     def seconds_in_generation(self, now: float) -> float | None:
         """Return the seconds since the latest marker whose time is known; None before one."""
-        return now - self._starts[-1] if self._starts else None
+        return max(0.0, now - self._starts[-1]) if self._starts else None
 
     def has_no_markers(self, now: float) -> bool:
         """Whether no marker has been seen yet, or the markers have stopped."""

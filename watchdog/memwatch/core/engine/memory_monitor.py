@@ -199,7 +199,7 @@ class ResourceMonitor:
                 return
         if not self._decision_maker.needs_outlook and all(resource.is_outlook_valid for resource in resources):
             return
-        self._update_outlooks(t, resources, lead)
+        self._update_outlooks(t, resources)
         decision = self._decision_maker.decide(t, resources, lead) if may_begin else None
         self._report_awaited_save(t)
         if decision is not None:
@@ -212,18 +212,25 @@ class ResourceMonitor:
             self._emit(notices.interrupt_awaits_save(t, seconds))
         self._is_save_awaited = seconds is not None
 
-    def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource], lead: float) -> None:
+    def _update_outlooks(self, t: float, resources: Sequence[MonitoredResource]) -> None:
         """Renew the outlooks, and report changes."""
         ledger, gauges = self._ledger, tuple(self._gauges.values())
         step, without_markers, last = ledger.generation_seconds(t), ledger.has_no_markers(t), ledger.last_generation
         for resource in resources:
             resource.update_outlook(t, last, gauges)
-            planned = self._decision_maker.plan(t, resource, lead)
-            resource.set_planned(planned if self._policy.act else PlannedInterrupt(None, None, "acting is off"))
             if resource.mark_reported_if_changed(t, without_markers):
-                self._emit(notices.forecast(t, ledger, resource))
+                self._emit(notices.forecast(t, ledger, resource, self._planned(resource)))
             if resource.update_warning(t, self._policy, step):
-                self._emit(notices.warning(t, ledger, resource, self._policy, step))
+                planned = self._planned(resource)
+                self._emit(notices.warning(t, ledger, resource, planned, policy=self._policy, step_seconds=step))
+
+    def _planned(self, resource: MonitoredResource) -> PlannedInterrupt:
+        """When the latest outlook would lead to an interrupt, counted from the latest sample."""
+        if not self._policy.act:
+            return PlannedInterrupt(None, None, "acting is off")
+        outlook_t, age = resource.outlook_times
+        lead = self._decision_maker.lead_time.lead_seconds(self.checkpoint_estimate(outlook_t)[0])
+        return self._decision_maker.plan(outlook_t, resource, lead).after(age)
 
     # --- samples that can change nothing ---
 
@@ -350,7 +357,7 @@ class ResourceMonitor:
 
     def _view(self, usage: Usage, armed: bool) -> ResourceView:
         resource, ledger = self._resources[usage.resource], self._ledger
-        outlook, planned = resource.current_outlook, resource.planned
+        outlook, planned = resource.current_outlook, self._planned(resource)
         severity = resource_severity(
             usage,
             outlook,

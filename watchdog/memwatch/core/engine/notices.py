@@ -243,13 +243,18 @@ def neighbours(t: float, found: Neighbours) -> Notice:
     return Notice(t, "neighbours", f"of cgroup {found.cgroup} {' and '.join(parts)}: {named}", fields)
 
 
-def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource) -> Notice:
-    text = _outlook(ledger, resource, resource.planned)
-    return Notice(t, "forecast", text, _fields(ledger, resource))
+def forecast(t: float, ledger: GenerationLedger, resource: MonitoredResource, planned: PlannedInterrupt) -> Notice:
+    return Notice(t, "forecast", _outlook(ledger, resource, planned), _fields(ledger, resource, planned=planned))
 
 
 def warning(
-    t: float, ledger: GenerationLedger, resource: MonitoredResource, policy: Policy, step_seconds: float | None
+    t: float,
+    ledger: GenerationLedger,
+    resource: MonitoredResource,
+    planned: PlannedInterrupt,
+    *,
+    policy: Policy,
+    step_seconds: float | None,
 ) -> Notice:
     """The warning is given or withdrawn. `step_seconds`: the length of a generation; None: there are none."""
     threshold = {
@@ -257,11 +262,11 @@ def warning(
         "held_s": round(warning_hold_seconds(resource.outlook.forecast), 3),
     }
     evidence = {"samples": _samples(resource), "threshold": threshold}
+    text = _outlook(ledger, resource, planned)
     if resource.warned:
-        text = _outlook(ledger, resource, resource.planned)
-        return Notice(t, "warn", text, {**_fields(ledger, resource, "warn"), **evidence})
-    text = f"the warning is withdrawn: {_outlook(ledger, resource)}"
-    return Notice(t, "cleared", text, {**_fields(ledger, resource), **evidence})
+        return Notice(t, "warn", text, {**_fields(ledger, resource, "warn", planned), **evidence})
+    fields = {**_fields(ledger, resource, planned=planned), **evidence}
+    return Notice(t, "cleared", f"the warning is withdrawn: {text}", fields)
 
 
 def cow(t: float, tree: TreeMemory) -> Notice:
@@ -335,8 +340,13 @@ def _outlook(ledger: GenerationLedger, resource: MonitoredResource, planned: Pla
     return words.outlook_text(usage, outlook, ledger.unit, last, phase, beside=beside, planned=planned)
 
 
-def _fields(ledger: GenerationLedger, resource: MonitoredResource, action: str | None = None) -> dict[str, Any]:
-    outlook, planned = resource.current_outlook, resource.planned
+def _fields(
+    ledger: GenerationLedger,
+    resource: MonitoredResource,
+    action: str | None = None,
+    planned: PlannedInterrupt | None = None,
+) -> dict[str, Any]:
+    outlook = resource.current_outlook
     return words.forecast_fields(resource.usage, ledger.index, outlook, action, planned=planned)
 
 

@@ -18,7 +18,7 @@ from memwatch.core.measurements import Limit, Usage
 from memwatch.core.memory_accounting import is_cgroups
 from memwatch.core.robust_statistics import robust_sd
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
-from memwatch.core.snapshot import Gauge, NeighbourGrowth, PlannedInterrupt, TimelineStep, Verdict
+from memwatch.core.snapshot import Gauge, NeighbourGrowth, TimelineStep, Verdict
 
 MAX_STEPS = 240  # Steps of a timeline; beyond this, pairs of steps are merged (chosen).
 INITIAL_STEP_SECONDS = 0.25  # The length of a step at the start of the watch (chosen).
@@ -122,7 +122,6 @@ class MonitoredResource:
         self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
         self.outlook = self._told_outlook = WARMING_UP  # of all that is taken where that ends sooner; of the trainer
         self._warning = LimitWarning()
-        self._planned: PlannedInterrupt | None = None  # as of the latest outlook
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
         self._last_generation: float | None = None
@@ -365,14 +364,10 @@ class MonitoredResource:
         limit_at = usage.used_bytes + usage.limit.headroom_bytes
         return min(self._valid_below, limit_at - abs(limit_at - self._outlook_limit_at) / LIMIT_CHANGE_SHARE)
 
-    def set_planned(self, planned: PlannedInterrupt) -> None:
-        """When it will be interrupted, by the latest outlook."""
-        self._planned = planned
-
     @property
-    def planned(self) -> PlannedInterrupt | None:
-        """The same, counted from the latest sample."""
-        return None if self._planned is None else self._planned.after(self._t - self._outlook_t)
+    def outlook_times(self) -> tuple[float, float]:
+        """When the latest outlook was made, and how old it is at the latest sample."""
+        return self._outlook_t, max(0.0, self._t - self._outlook_t)
 
     @property
     def is_outlook_valid(self) -> bool:

@@ -52,6 +52,7 @@ _CAUSES = {
     Cause.UNKNOWN: "cause unknown",
 }
 TOLD_SHARE = 0.2  # Growth beside the trainer's is told from this share of the growth of the whole on (chosen).
+TELLING_FACTOR = 3.0  # between the bounds of what a run needs: a wider interval is left out of sentences (chosen)
 _GROWTH = (Verdict.GROWING, Verdict.LEAK)
 _STATES = {
     WatchState.INTERRUPTING: "interrupted, waiting for the checkpoint; ",
@@ -150,7 +151,7 @@ def outlook_text(
     parts = [_prefix(usage.resource) + _forecast_text(usage, outlook, unit, last)]
     if planned is not None and planned.seconds is not None:
         parts.append(planned_text(planned, unit))
-    if outlook.needed is not None and outlook.verdict in _GROWTH:
+    if outlook.needed is not None and outlook.verdict in _GROWTH and is_telling(outlook.needed):
         parts.append(needed_text(outlook.needed))
     parts.append(limit)
     growth = _growth_text(outlook, unit, phase, beside)
@@ -167,6 +168,11 @@ def planned_text(planned: PlannedInterrupt, unit: str) -> str:
     if planned.generation is None:
         return f"interrupt in about {format_duration(planned.seconds)}"
     return f"interrupt at about {unit} {index_text(planned.generation)}, in {format_duration(planned.seconds)}"
+
+
+def is_telling(needed: MemoryNeeded) -> bool:
+    """The interval is narrow enough to act upon."""
+    return needed.high_bytes is not None and needed.high_bytes <= TELLING_FACTOR * needed.low_bytes
 
 
 def needed_text(needed: MemoryNeeded) -> str:

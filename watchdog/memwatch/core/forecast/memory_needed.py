@@ -12,6 +12,7 @@ from memwatch.core.forecast.time_to_limit import ERRORS, MORE, first_of_many
 from memwatch.core.snapshot import MemoryNeeded
 
 QUANTILES = (0.05, 0.5, 0.95)
+MOST_BYTES = 2.0**60  # no machine has more: what leads there has no end
 AHEAD_ERROR = 0.1  # of the growth ahead: standard error, at the least (on traces half-way; 0.02 holds a sixth less)
 
 
@@ -53,20 +54,22 @@ def _tops(course: FittedModel, end_x: float) -> Iterator[tuple[float, float]]:
             most = profile.record - usual_top + MORE * unrest + 1.65 * doubt
             ahead = max(0.0, level - model.level)
             relative = math.hypot(AHEAD_ERROR, model.slope_error / model.slope) if model.slope > 0.0 else 0.0
-            by_slope, both = relative * ahead, math.hypot(relative * ahead, left)
+            by_slope = relative * ahead
+            both = math.hypot(by_slope, left) or 1.0
             for errors, share in ERRORS:
-                off = errors / both if both > 0.0 else 0.0
-                yield usual + min(met_by + off * left**2, most) + off * by_slope**2, weight * share
+                beside = min(met_by + errors * left * (left / both), most)
+                yield usual + beside + errors * by_slope * (by_slope / both), weight * share
 
 
 def _level(model: GrowthModel, x: float) -> float:
     """The level at x, or where growth ends before it; infinity where it goes on without an end."""
     if model.kind == "flat" or x <= model.x:
         return model.level
-    if math.isfinite(x):
-        return model.level_at(x)
-    ends = model.kind == "saturating" and model.linear_term == 0.0
-    return model.level_at(model.x + 1e3 * model.span) if ends else math.inf
+    if math.isinf(x):
+        ends = model.kind == "saturating" and model.linear_term == 0.0
+        return model.level_at(model.x + 1e3 * model.span) if ends else math.inf
+    level = model.level_at(x)
+    return level if level < MOST_BYTES else math.inf
 
 
 def _quantiles(weighted: Iterable[tuple[float, float]], shares: Iterable[float]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text, first_to_end, signal_handling_text
+from memwatch.core.engine.status_sentence import driver_text, first_to_end, is_telling, signal_handling_text
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
@@ -94,7 +94,7 @@ def _facts(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.up:
         yield "interrupt", format_planned(snapshot)
     for view in snapshot.resources:
-        if view.needed is not None:
+        if view.needed is not None and is_telling(view.needed):
             name = "" if view is snapshot.resources[0] else f"{view.usage.resource}: "
             yield f"{name}needs to finish", format_needed(view.needed)
     if snapshot.up and snapshot.signal_handling is not None:

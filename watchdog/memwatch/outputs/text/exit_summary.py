@@ -6,7 +6,7 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text, needed_text
+from memwatch.core.engine.status_sentence import driver_text, is_telling, needed_text
 from memwatch.core.events import Cause
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
@@ -58,7 +58,7 @@ def render_conclusion(snapshot: Snapshot, lives: bool, *, history: str | None = 
     ended_early = snapshot.exited is not None and snapshot.exited.cause is not Cause.COMPLETED
     if ended_early:
         for view in snapshot.resources:
-            if view.needed is not None and view.verdict in (Verdict.GROWING, Verdict.LEAK):
+            if view.needed is not None and is_telling(view.needed) and view.verdict in (Verdict.GROWING, Verdict.LEAK):
                 yield f"{needed_text(view.needed)} of {view.usage.resource} memory"
         last = snapshot.exited.checkpoint if snapshot.exited is not None else None
         if last is not None and last.path:
