@@ -59,8 +59,8 @@ function _shtab_memwatch_using
   test "$_shtab_memwatch_cmdpath" = "$argv"
 end
 
-set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff last report compare export config 'config check' 'config show' 'config schema' markers replay man completion
-set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --track --unit --web-config --why -o
+set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff last report plan compare export config 'config check' 'config show' 'config schema' markers replay man completion
+set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --generations --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --set --track --unit --web-config --why -o
 
 complete -c memwatch -e
 complete -c memwatch -f
@@ -242,6 +242,22 @@ complete -c memwatch -n '_shtab_memwatch_using report' -s o -l output -xka "(__f
 complete -c memwatch -n '_shtab_memwatch_using report' -l text -d 'print the summary as tables; the default'
 complete -c memwatch -n '_shtab_memwatch_using report' -l csv -d 'print the generations as CSV'
 complete -c memwatch -n '_shtab_memwatch_using report; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the history file; default: in the state folder'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a plan -d 'What a run of another length or capacity would need, from recorded runs.'
+complete -c memwatch -n '_shtab_memwatch_using plan' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l profile -xka "default observe aggressive" -d 'a set of settings: observe, default, aggressive'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l listen -x -d 'serve metrics and status here; default 127.0.0.1:9877, or none'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l web-config -xka "(__fish_complete_path (commandline -ct))" -d 'TLS and passwords for --listen, in the format of Prometheus'"'"'s exporters'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l history -xka "(__fish_complete_path (commandline -ct))" -d 'where to store the history; default: in the state folder, or none'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l limit -x -d 'an additional limit, as 175GB or 163GiB'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l interval -x -d 'time between samples; default 1'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l checkpoint-time -x -d 'how long a checkpoint takes; default: measured'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l dry-run -d 'send no signal, do everything else'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l json -d 'print events as JSON lines on stdout'
+complete -c memwatch -n '_shtab_memwatch_using plan' -s v -l verbose -d 'print every marker and generation'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l generations -x -d 'how many there are to be; default: as the log says'
+complete -c memwatch -n '_shtab_memwatch_using plan' -l set -x -d 'another capacity of a buffer, as the log calls it: buffer=20000'
+complete -c memwatch -n '_shtab_memwatch_using plan; and test $_shtab_memwatch_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a history file (its latest run), or a run'"'"'s ID; default: the latest run'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a compare -d 'Compare two runs, as before and after a fix.'
 complete -c memwatch -n '_shtab_memwatch_using compare' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using compare' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.end_page import take_over_port
 from memwatch.errors import ExitCode
+from memwatch.outputs.http.end_page import take_over_port
 from support.mainjob import Folder, memwatch, trainer, until
 
 pytestmark = pytest.mark.integration

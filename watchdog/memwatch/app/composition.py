@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
-from memwatch.app.end_page import leave_end_page
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.app.interrupter import Interrupter, make_hook, resolve_run_identity
@@ -33,6 +32,7 @@ from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
 from memwatch.history.run_identity import run_key
 from memwatch.outputs.end_announcement import announce_end
+from memwatch.outputs.http.end_page import leave_end_page
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.systemd_notify import reaches_journal
 from memwatch.outputs.terminal.keyboard import Keyboard

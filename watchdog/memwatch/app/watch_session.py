@@ -13,7 +13,6 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from memwatch.app.end_page import take_over_port
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import Engine
@@ -23,6 +22,7 @@ from memwatch.core.interfaces import Clock, EventSource, Sink
 from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS, AccessPolicy, AccessPolicyReloader
+from memwatch.outputs.http.end_page import take_over_port
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.systemd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines, wants_live_view

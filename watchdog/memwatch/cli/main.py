@@ -242,6 +242,14 @@ def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
     forms.add_argument("--text", action="store_true", help="print the summary as tables; the default")
     forms.add_argument("--csv", action="store_true", help="print the generations as CSV")
 
+    text = "what a run of another length or capacity would need, from recorded runs"
+    option = add("plan", "plan.plan", text, common, epilog=ABOUT_FILES).add_argument
+    text = "a history file (its latest run), or a run's ID; default: the latest run"
+    option("plans", metavar="RUN", nargs="*", help=text)
+    option("--generations", metavar="N", help="how many there are to be; default: as the log says")
+    text = "another capacity of a buffer, as the log calls it: buffer=20000"
+    option("--set", metavar="NAME=CAPACITY", action="append", help=text)
+
     text = "compare two runs, as before and after a fix"
     option = add("compare", "history_commands.compare", text, common, epilog=ABOUT_FILES).add_argument
     text = "a history file (its latest run), or a run's ID; ID@2: its second process"

@@ -204,10 +204,10 @@ class Forecaster(GrowthEvidence):
             wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
             self._course_until = min(self._course_until, self._course_t + wait)
         verdict, trend = self._judgement(course, limit)
-        needed = None if verdict is Verdict.WARMING_UP else self._needed(course, last)
         until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         below = min(far_below, math.nextafter(self._still_high, math.inf))
         drivers = self._drivers(course, limit)
+        needed = _full(drivers) if verdict is Verdict.WARMING_UP else self._needed(course, last)
         return Outlook(verdict, trend, forecast, ends, until, below, growth=self, drivers=drivers, needed=needed)
 
     def _needed(self, course: FittedModel, last_place: float) -> MemoryNeeded | None:
@@ -467,6 +467,14 @@ class Forecaster(GrowthEvidence):
         finishes = None if math.isinf(last_place) else places[1] > last_place
         middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
+
+
+def _full(drivers: Sequence[GrowthDriver]) -> MemoryNeeded | None:
+    """What is needed where all that is known of the growth is the buffer that fills."""
+    full = [(one.full_bytes, one.full_range) for one in drivers if one.full_bytes is not None and one.full_range]
+    return next(
+        (MemoryNeeded(middle, int(low), None if high is None else int(high)) for middle, (low, high) in full), None
+    )
 
 
 def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:
