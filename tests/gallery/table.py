@@ -18,6 +18,8 @@ COLUMNS = (
     "clock",
     "own saves",
     "forecast",
+    "needs",
+    "moment",
     "warned",
     "interrupted at",
     "after saves",
@@ -27,6 +29,7 @@ COLUMNS = (
     "pace",
 )
 FORECAST_UNITS, FORECAST_SHARE = 2.0, 0.08  # by which a forecast may err: units, or of the life (2 of 25)
+NEEDED_SHARE = 0.1  # by which the memory that is needed may be told wrongly
 LATEST_SHARE = 0.8  # of the limit in use at an interrupt, below which it came much too early to be worth its while
 
 
@@ -48,6 +51,8 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
         marked(clock if run["unit"] else "none", clock_is_right),
         marked(str(run["checkpoints"]), bool(run["checkpoints"]) or not program.saves),
         forecast(run),
+        needs(run, program),
+        moment(run),
         str(run["warnings"]) if failing else marked(str(run["warnings"]), not run["warnings"]),
         marked(interrupted or "never", in_time),
         "yes" if run["saved_after_signal"] else "no",
@@ -74,6 +79,25 @@ def forecast(run: Mapping[str, Any]) -> str:
     middle = sorted(errors)[len(errors) // 2]
     right = abs(middle) <= max(FORECAST_UNITS, FORECAST_SHARE * true)
     return marked(f"{middle:+.3g} of {true:.4g}, {len(errors)} of {run['forecasts']}", right)
+
+
+def needs(run: Mapping[str, Any], program: Program) -> str:
+    """By how much the memory that it needs to finish was told wrongly at half of the life; of logs with a total."""
+    if program.total is None:
+        return ""
+    error = run.get("needed_error")
+    return marked("none", False) if error is None else marked(f"{error:+.0%}", abs(error) <= NEEDED_SHARE)
+
+
+def moment(run: Mapping[str, Any]) -> str:
+    """By how much the moment of the interrupt was told wrongly at half of the life until then."""
+    if not run["failing"]:
+        return ""
+    share, units = run.get("moment_error_share"), run.get("moment_error_units")
+    if share is None:
+        return marked("none", False)
+    right = abs(share) <= FORECAST_SHARE or (units is not None and abs(units) <= 1.0)
+    return marked(f"{share:+.0%} of the life" + ("" if units is None else f", {units:+.2g} units"), right)
 
 
 def marked(text: str, right: bool) -> str:
