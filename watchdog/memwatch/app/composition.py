@@ -51,6 +51,7 @@ from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
+from memwatch.sources.progress_marks import MarksBeforeLog, ProgressMarks
 from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.systemd_unit import read_exit_status
@@ -122,7 +123,7 @@ class TrainerWatch:
             self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
             self._readers = make_readers(config, facts, stack)
             self._log = self._open_log()
-            self._sources.append(stack.enter_context(closing(self._log)))
+            self._sources.append(stack.enter_context(closing(self._with_marks(self._log))))
             self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
             self._checkpoints = stack.enter_context(closing(checkpoints))
@@ -311,6 +312,15 @@ class TrainerWatch:
             text = f"no log ({facts.stdout_reason}{there}): growth is measured by time alone; name one with --log"
             self._remarks.append(text)
         return log
+
+    def _with_marks(self, log: LogSource | ChosenLog) -> EventSource:
+        """The log, and before it what the trainer marks by itself."""
+        try:
+            marks = ProgressMarks(self._facts.target.pid, uid=self._facts.uid)
+        except OSError:  # two may watch: this one goes by the log
+            self._remarks.append("another memwatch watches this process too, and gets its marks")
+            return log
+        return MarksBeforeLog(marks, log)
 
     @property
     def _signals_ranks(self) -> bool:

@@ -25,7 +25,7 @@ exit codes:
 and `memwatch serve`, when stopped, with 0."""
 
 TARGET_FLAGS = ("pid", "pidfile", "match", "unit", "cgroup", "log")
-COMMANDS_WITH_TARGET = (None, "serve", "doctor", "census", "profile", "snapshot", "config")
+COMMANDS_WITH_TARGET = (None, "mark", "serve", "doctor", "census", "profile", "snapshot", "config")
 OPTIONS_WITHOUT_VALUE = ("--json", "--dry-run", "-v", "--verbose")  # those of the command line without a command
 ABOUT_FILES = "It only reads a file: where nothing is watched, the options about the watch change nothing."
 
@@ -142,6 +142,10 @@ def _parser() -> _Parser:
 
     add = _command_adder(parser.add_subparsers(dest="command", title="commands", metavar="COMMAND"))
     _add_run(add, common)
+    text = "tell a watch where a script is: memwatch mark epoch=3 total=25"
+    option = add("mark", "mark.mark", text).add_argument
+    option("marks", metavar="NAME=VALUE", nargs="+", help="epoch=3, total=25, phase=train, buffer=448/5000, saved=FILE")
+    option("--pid", help="the process that is watched; default: this script, or one above it")
     text = "watch one trainer after another, as a service: memwatch serve --config FILE"
     add("serve", "commands.serve", text, target, common)
     add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common)
