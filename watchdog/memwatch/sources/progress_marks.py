@@ -9,6 +9,7 @@ import json
 import math
 import os
 import socket
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,10 +26,11 @@ from memwatch.core.interfaces import EventSource
 from memwatch.core.text_and_units import printable
 from memwatch.marking import MOST_BYTES, address
 
-MOST_MARKS = 512  # of one poll: a program that marks each of its steps
+MOST_MARKS = 512  # of a process in one poll: one that marks each of its steps
 NAME_LENGTH, PATH_LENGTH = 40, 300  # characters
 MOST_NUMBER = 2.0**53
-_CREDENTIALS = socket.CMSG_SPACE(12)  # of SCM_CREDENTIALS: pid, uid, gid
+MOST_SENDERS = 64  # processes that mark: ranks, workers
+_PEER = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED in unix(7)
 
 
 class ProgressMarks:
@@ -40,36 +42,52 @@ class ProgressMarks:
         """Listen for the marks of a process of user `uid`; OSError when another memwatch has its address."""
         self.clock = ""
         self._uid, self._polled_t = uid, -math.inf
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._senders: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            self._socket.bind(address(pid))
+            self._listener.bind(address(pid))
+            self._listener.listen(MOST_SENDERS)
         except OSError:
-            self._socket.close()
+            self._listener.close()
             raise
 
     def poll(self, now: float) -> Iterable[Event]:
         begun_t, self._polled_t = self._polled_t, now
+        self._admit()
         return [event for raw in self._received() for event in self._events(raw, begun_t, now)]
 
     def close(self) -> None:
-        self._socket.close()
+        for one in (self._listener, *self._senders):
+            one.close()
 
-    def _received(self) -> Iterator[bytes]:
-        for _ in range(MOST_MARKS):
+    def _admit(self) -> None:
+        """Connections of the trainer's user and of root: others could stop a run by what they say."""
+        while len(self._senders) < MOST_SENDERS:
             try:
-                raw, ancillary, _, _ = self._socket.recvmsg(MOST_BYTES + 1, _CREDENTIALS)
+                sender, _ = self._listener.accept()
             except OSError:  # there are no more
                 return
-            if self._is_allowed(ancillary):
-                yield raw
+            _, uid, _ = _PEER.unpack(sender.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+            if uid in (0, os.getuid(), self._uid):
+                sender.setblocking(False)
+                self._senders.append(sender)
+            else:
+                sender.close()
 
-    def _is_allowed(self, ancillary: Iterable[tuple[int, int, bytes]]) -> bool:
-        """The sender is the trainer's user, or root: others could stop a run by what they say."""
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) >= 8:
-                return int.from_bytes(data[4:8], "little") in (0, os.getuid(), self._uid)
-        return False
+    def _received(self) -> Iterator[bytes]:
+        for sender in tuple(self._senders):
+            for _ in range(MOST_MARKS):
+                try:
+                    raw = sender.recv(MOST_BYTES + 1)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    raw = b""
+                if not raw:  # it has ended
+                    self._senders.remove(sender)
+                    sender.close()
+                    break
+                yield raw
 
     def _events(self, raw: bytes, begun_t: float, now: float) -> Iterator[Event]:
         told = parse_mark(raw)
