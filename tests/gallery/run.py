@@ -179,7 +179,7 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
 def plan_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, setting: Setting) -> dict[str, Any]:
     """Compare what was told at half of the life with what came: the memory that is needed, the interrupt's moment.
 
-    The unwatched run shows what is needed. The moment's error is in units of the log, and as a share of the life.
+    The unwatched run shows what is needed. The moment's error is in units of the log, and a share of those until then.
     """
     ends = [one for one in events if one["event"] in ("interrupt", "exited")]
     if not ends:
@@ -189,11 +189,9 @@ def plan_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, 
     found: dict[str, Any] = {}
     if told and told[-1]["needed"] is not None:
         found["needed_error"] = told[-1]["needed"] / max(alone.counted(setting.limit)) - 1.0
-    if ends[0]["event"] == "interrupt" and told and told[-1]["interrupt_in_s"] is not None:
-        late_s = told[-1]["t"] + told[-1]["interrupt_in_s"] - ends[0]["t"]
-        markers = [one["t"] for one in events if one["event"] == "marker"]
-        unit_s = (markers[-1] - markers[0]) / max(1, len(markers) - 1) if len(markers) > 1 else None
-        found |= {"moment_error_share": late_s / life_s, "moment_error_units": late_s / unit_s if unit_s else None}
+    if ends[0]["event"] == "interrupt" and ends[0]["gen"] and told and told[-1]["interrupt_gen"] is not None:
+        found["moment_error_units"] = told[-1]["interrupt_gen"] - ends[0]["gen"]
+        found["moment_error_share"] = found["moment_error_units"] / ends[0]["gen"]
     return found
 
 

@@ -96,8 +96,7 @@ def moment(run: Mapping[str, Any]) -> str:
     share, units = run.get("moment_error_share"), run.get("moment_error_units")
     if share is None:
         return marked("none", False)
-    right = abs(share) <= FORECAST_SHARE or (units is not None and abs(units) <= 1.0)
-    return marked(f"{share:+.0%} of the life" + ("" if units is None else f", {units:+.2g} units"), right)
+    return marked(f"{units:+.3g}, {share:+.0%}", abs(units) <= 1.0 or abs(share) <= FORECAST_SHARE)
 
 
 def marked(text: str, right: bool) -> str:

@@ -15,16 +15,17 @@ from memwatch.core.snapshot import Forecast, Verdict
 LONG = 1e6  # seconds watched: growth is believed
 
 
-def planned(eta: float, *, low: float = 0.0, into: float = 10.0, saves: CheckpointTracker | None = None, **more):
+def planned(eta: float, *, low: float = 0.0, into: float | None = 10.0, saves: CheckpointTracker | None = None, **more):
     """In generation 5, `into` seconds after its beginning."""
-    context = asking(eta, more.pop("watched", LONG), complete=5, **more)
+    context = asking(eta, more.pop("watched", LONG), complete=5)
     ledger = SimpleNamespace(
         complete_generations=5,
+        last_generation=more.pop("last", None),
         index=5.0,
-        generation_seconds=lambda t: CYCLE,
+        generation_seconds=lambda t: None if into is None else CYCLE,
         seconds_in_generation=lambda t: into,
     )
-    forecast = Forecast(eta, low or eta, None, 5.0 + (into + eta) // CYCLE)
+    forecast = Forecast(eta, low or eta, None, 5.0 + ((into or 0.0) + eta) // CYCLE)
     return plan_interrupt(replace(context, ledger=ledger, forecast=forecast), saves or CheckpointTracker())
 
 
@@ -66,6 +67,12 @@ def test_a_young_run_is_not_interrupted_before_its_growth_is_believed() -> None:
     assert old.seconds <= young.seconds <= 300.0
 
 
+def test_where_the_run_probably_ends_first_none_is_told() -> None:
+    found = planned(400.0, last=8.0)
+    assert (found.seconds, found.reason) == (None, "the run probably ends before the limit is reached")
+    assert planned(400.0, last=40.0).seconds is not None
+
+
 @pytest.mark.parametrize(
     ("verdict", "forecast", "reason"),
     [
@@ -78,9 +85,16 @@ def test_a_young_run_is_not_interrupted_before_its_growth_is_believed() -> None:
 def test_why_there_will_be_none(verdict, forecast, reason) -> None:
     context = asking(100.0, LONG)
     context.resource.outlook = replace(context.resource.outlook, verdict=verdict, forecast=forecast)
-    found = plan_interrupt(replace(context, forecast=forecast), CheckpointTracker())
+    ledger = SimpleNamespace(last_generation=None)
+    found = plan_interrupt(replace(context, ledger=ledger, forecast=forecast), CheckpointTracker())
     assert (found.seconds, found.reason) == (None, reason)
 
 
 def test_without_a_forecast_nothing_is_planned() -> None:
     assert plan_interrupt(None, CheckpointTracker()).seconds is None
+
+
+def test_without_the_length_of_a_generation_it_is_counted_along_the_way_to_the_limit() -> None:
+    found = planned(600.0, into=None)  # in generation 5, the limit comes in 15
+    assert found.seconds == pytest.approx(600.0 - LEAD)
+    assert found.generation == 14.0

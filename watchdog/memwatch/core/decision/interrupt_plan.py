@@ -7,6 +7,7 @@ import math
 from memwatch.core.checkpoint_timing import CheckpointTracker
 from memwatch.core.decision.interrupt_rule import LIKELIER, DecisionContext
 from memwatch.core.decision.policy import WORTH_SHARE, reaches_limit
+from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.snapshot import PlannedInterrupt, Verdict
 
 _STILL = (Verdict.STABLE, Verdict.PLATEAU)
@@ -17,7 +18,8 @@ def plan_interrupt(context: DecisionContext | None, checkpoints: CheckpointTrack
     if context is None:
         return PlannedInterrupt(None, None, "no limit or no forecast is known yet")
     outlook, eta = context.resource.outlook, context.forecast.eta_seconds
-    if eta is None or not reaches_limit(outlook.verdict, context.forecast):
+    ends_first = run_ends_first(context.forecast, context.ledger.last_generation)
+    if eta is None or ends_first or not reaches_limit(outlook.verdict, context.forecast):
         return PlannedInterrupt(None, None, _why_not(context))
     last = _seconds_until_last_chance(context, eta)
     seconds = min(last, *_opportunities(context, eta, checkpoints), max(0.0, eta - context.lead))
@@ -30,6 +32,8 @@ def plan_interrupt(context: DecisionContext | None, checkpoints: CheckpointTrack
 def _why_not(context: DecisionContext) -> str:
     if context.forecast.finishes is True and context.forecast.eta_seconds is not None:
         return "the run ends before the limit is reached"
+    if run_ends_first(context.forecast, context.ledger.last_generation):
+        return "the run probably ends before the limit is reached"
     if context.resource.outlook.verdict is Verdict.WARMING_UP:
         return "too little was seen yet"
     return "memory does not grow" if context.resource.outlook.verdict in _STILL else "the limit is not in sight"
@@ -81,7 +85,8 @@ def _generation(context: DecisionContext, seconds: float, eta: float) -> float |
     """The generation under way then, counted from now to that of the limit."""
     index, end = context.ledger.index, context.forecast.generation
     into, step = context.ledger.seconds_in_generation(context.t), context.ledger.generation_seconds(context.t)
-    if index is None or into is None or step is None:
+    if index is None or end is None or eta <= 0.0:
         return None
-    ahead = math.floor((into + seconds) / step + 1e-9)
-    return index + ahead if end is None else min(index + ahead, end)
+    if into is None or step is None:  # many come between two polls of the log, at unknown times
+        return math.floor(index + (end - index) * min(1.0, seconds / eta))
+    return min(index + math.floor((into + seconds) / step + 1e-9), end)
