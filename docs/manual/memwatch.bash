@@ -6,9 +6,10 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_memwatch_config_subparsers=(check show schema)
-_shtab_memwatch_subparsers=(run serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
+_shtab_memwatch_subparsers=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
 
 _shtab_memwatch_run_option_strings=(-h --help --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose --max-restarts --resume-with)
+_shtab_memwatch_mark_option_strings=(-h --help --pid)
 _shtab_memwatch_serve_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --log --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose)
 _shtab_memwatch_demo_option_strings=(-h --help --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose)
 _shtab_memwatch_doctor_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --log --config --profile --listen --web-config --history --limit --interval --checkpoint-time --dry-run --json -v --verbose --test-notify)
@@ -36,6 +37,7 @@ _shtab_memwatch_run_pos_0_COMPGEN=_memwatch_trainer_files
 _shtab_memwatch_run___config_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_run___web_config_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_run___history_COMPGEN=_shtab_compgen_files
+_shtab_memwatch_mark___pid_COMPGEN=_memwatch_pids
 _shtab_memwatch_serve___pid_COMPGEN=_memwatch_pids
 _shtab_memwatch_serve___pidfile_COMPGEN=_shtab_compgen_files
 _shtab_memwatch_serve___log_COMPGEN=_shtab_compgen_files
@@ -135,7 +137,7 @@ _shtab_memwatch_config_pos_0_choices=(check show schema)
 _shtab_memwatch_markers___profile_choices=(default observe aggressive)
 _shtab_memwatch_replay___profile_choices=(default observe aggressive)
 _shtab_memwatch_completion_pos_0_choices=(bash zsh fish)
-_shtab_memwatch_pos_0_choices=(run serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
+_shtab_memwatch_pos_0_choices=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
 _shtab_memwatch___profile_choices=(default observe aggressive)
 
 _shtab_memwatch_run_pos_0_nargs=...
@@ -145,6 +147,9 @@ _shtab_memwatch_run___dry_run_nargs=0
 _shtab_memwatch_run___json_nargs=0
 _shtab_memwatch_run__v_nargs=0
 _shtab_memwatch_run___verbose_nargs=0
+_shtab_memwatch_mark_pos_0_nargs=+
+_shtab_memwatch_mark__h_nargs=0
+_shtab_memwatch_mark___help_nargs=0
 _shtab_memwatch_serve__h_nargs=0
 _shtab_memwatch_serve___help_nargs=0
 _shtab_memwatch_serve___dry_run_nargs=0

@@ -59,7 +59,7 @@ function _shtab_memwatch_using
   test "$_shtab_memwatch_cmdpath" = "$argv"
 end
 
-set -g _shtab_memwatch_commands run serve demo doctor top census profile snapshot diff last report plan compare export config 'config check' 'config show' 'config schema' markers replay man completion
+set -g _shtab_memwatch_commands run mark serve demo doctor top census profile snapshot diff last report plan compare export config 'config check' 'config show' 'config schema' markers replay man completion
 set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --generations --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --set --track --unit --web-config --why -o
 
 complete -c memwatch -e
@@ -101,6 +101,9 @@ complete -c memwatch -n '_shtab_memwatch_using run' -s v -l verbose -d 'print ev
 complete -c memwatch -n '_shtab_memwatch_using run' -l max-restarts -x -d 'restart it at most N times, while each restart makes progress'
 complete -c memwatch -n '_shtab_memwatch_using run' -l resume-with -x -d 'start it again with this command: one argument, split into words as a shell does; no shell runs it'
 complete -c memwatch -n '_shtab_memwatch_using run; and test $_shtab_memwatch_npos -ge 0' -ka "(_memwatch_trainer)" -d 'its command'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a mark -d 'Tell a watch where a script is: memwatch mark epoch=3 total=25.'
+complete -c memwatch -n '_shtab_memwatch_using mark' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using mark' -l pid -xka "(__fish_complete_pids)" -d 'the process that is watched; default: this script, or one above it'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a serve -d 'Watch one trainer after another, as a service: memwatch serve --config FILE.'
 complete -c memwatch -n '_shtab_memwatch_using serve' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using serve' -l pid -xka "(__fish_complete_pids)" -d 'its process ID'
