@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,11 @@ import pytest
 from memwatch.app.load_and_replay_run import rejudge
 from memwatch.history import stored_runs
 
-os.environ["MEMWATCH_DAEMON__END_PAGE_SECONDS"] = "0"  # no test but that of it leaves a process behind
+
+@pytest.fixture(autouse=True)
+def no_end_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test but that of it leaves a process behind."""
+    monkeypatch.setenv("MEMWATCH_DAEMON__END_PAGE_SECONDS", "0")
 
 
 @pytest.fixture(autouse=True)
