@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 NEAR, NEAR_SHARE = 3.0, 0.3  # how far from the shown number one may be: the larger of the two
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # the name of a run
-EXACT = r"exit status \d+|--[\w-]+ [\d.]+(?: [kMG]B)?"  # as given, or as a shell sees it
+EXACT = r"exit status \d+|--[\w-]+ \d[\d.]*(?: [kMG]B)?(?![\d-])"  # as given, or as a shell sees it
 FREE = {
     "run": RUN.pattern,
     "date": r"\d{4}-\d\d-\d\d \d\d:\d\d",
