@@ -18,6 +18,12 @@ def no_end_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers of tests last for seconds; that of the grace has one of minutes."""
+    monkeypatch.setenv("MEMWATCH_POLICY__OWN_LIMIT_GRACE_SECONDS", "0")
+
+
+@pytest.fixture(autouse=True)
 def each_watch_is_judged_again_as_it_was(tmp_path: Path) -> Iterator[None]:
     """Whatever happened to it: the history holds all that it went by."""
     yield

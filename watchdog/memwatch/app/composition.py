@@ -26,7 +26,8 @@ from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
-from memwatch.core.text_and_units import format_duration, printable
+from memwatch.core.measurements import OWN_LIMIT
+from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
 from memwatch.history.event_store import HistoryStore
@@ -150,8 +151,21 @@ class TrainerWatch:
             self._hook = make_hook(config, environ, run, self._clock.now)
             if self._hook is not None:
                 self._sources.append(stack.enter_context(closing(self._hook)))
+            self._require_room()
             self._stack = stack.pop_all()
         return self
+
+    def _require_room(self) -> None:
+        """ConfigError when more is in use than the user's own limit allows: it would be interrupted at once."""
+        memory = self._config.memory
+        if memory.limit is None or memory.force_limit:
+            return
+        for usage in self._readers.sampler.sample(self._clock.now()).usages:
+            limit = usage.limit
+            if limit is not None and limit.origin == OWN_LIMIT and limit.headroom_bytes < 0:
+                used = format_bytes(usage.used_bytes)
+                hint = "a limit for what comes is above that; --force-limit uses this one, and interrupts it at once"
+                raise ConfigError(f"{OWN_LIMIT} {memory.limit} is below the {used} in use now", hint)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -321,6 +321,7 @@ def _common_options() -> _Parser:
     option("--web-config", metavar="FILE", help=text)
     option("--history", metavar="FILE", help="where to store the history; default: in the state folder, or none")
     option("--limit", metavar="SIZE", help="an additional limit, as 175GB or 163GiB")
+    option("--force-limit", action="store_true", help="use --limit also where more is in use as the watch begins")
     option("--interval", metavar="SECONDS", help="time between samples; default 1")
     option("--checkpoint-time", metavar="SECONDS", help="how long a checkpoint takes; default: measured")
     option("--dry-run", action="store_true", help="send no signal, do everything else")

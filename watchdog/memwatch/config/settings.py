@@ -55,6 +55,7 @@ class MemoryConfig:
     """How host memory is measured."""
 
     limit: str | int | None = None  # as 175GB
+    force_limit: bool = False  # also where more is in use as the watch begins
     interval_seconds: float = 1.0
     sample_shared_pages: bool = True
 
@@ -226,6 +227,7 @@ FLAGS: Mapping[str, str] = {  # argparse's name of a flag -> the key that it set
     "cgroup": "target.cgroup",
     "log": "log.path",
     "limit": "memory.limit",
+    "force_limit": "memory.force_limit",
     "interval": "memory.interval_seconds",
     "checkpoint_time": "policy.checkpoint_seconds",
     "listen": "listen",
@@ -243,6 +245,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
     "policy.warn_horizon_generations": (0, 1_000_000),
     "policy.confidence": (0.5, 0.9999),
     "policy.headroom_guard": (0, 0.5),
+    "policy.own_limit_grace_seconds": (0, 3600),
     "policy.confirmation_seconds": (0, 3600),
     "policy.cooldown_seconds": (0, 604_800),
     "policy.save_timeout_seconds": (1, 86_400),

@@ -78,6 +78,8 @@ def _ranges(values: _Values) -> Iterator[ValueProblem]:
 
 
 def _forms(values: _Values) -> Iterator[ValueProblem]:
+    if (limit := values["memory.limit"]) is not None and str(limit).strip().replace(".", "", 1).isdecimal():
+        yield ValueProblem("memory.limit", "has no unit", limit, f"write {limit}GB, {limit}GiB or, for bytes, {limit}B")
     for path in SIZE_KEYS:
         yield from _try_to_parse(path, values[path], parse_size, "not a size")
     yield from _try_to_parse("listen", values["listen"], parse_listen, "not an address to listen on")

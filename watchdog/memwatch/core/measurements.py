@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OWN_LIMIT = "--limit"  # the origin of the user's own
 HOST = "host"  # the resource name of main memory; GPUs are "gpu0", "gpu1" ..., a tmpfs is named by its mount point
 
 

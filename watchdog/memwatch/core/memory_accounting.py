@@ -22,6 +22,7 @@ from typing import TypeGuard
 
 from memwatch.core.measurements import (
     HOST,
+    OWN_LIMIT,
     CgroupMemory,
     GpuMemory,
     HostMemory,
@@ -122,7 +123,7 @@ def _bounds(
     if tree is not None and tree.rlimit_data_bytes is not None and tree.data_bytes is not None:
         yield tree.rlimit_data_bytes, "rlimit_data", tree.rlimit_data_bytes - tree.data_bytes
     if own is not None:
-        yield own, "--limit", own - used_bytes
+        yield own, OWN_LIMIT, own - used_bytes
 
 
 def _scheduler_bound(

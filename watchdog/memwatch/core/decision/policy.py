@@ -31,6 +31,7 @@ class Policy:
     confidence: float = 0.99  # that the next peak and a checkpoint fit: with less, waiting is weighed against acting
     headroom_guard: float = 0.05  # share of the limit within which a burst is acted upon whatever the forecast says
     confirmation_seconds: float = 1.0  # a later reading must still say so before a signal is sent
+    own_limit_grace_seconds: float = 10.0  # of a watch, without a signal because of a limit that the user has typed
     cooldown_seconds: float = 600.0  # from the end of an episode until the next may begin
     save_timeout_seconds: float | None = None  # until SIGTERM; None: 4 checkpoint times, at least 60 s
     kill: bool = False  # SIGKILL when SIGTERM has had no effect either

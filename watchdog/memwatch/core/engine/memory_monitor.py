@@ -19,7 +19,7 @@ from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signal
 from memwatch.core.forecast.outlook import ForecasterProtocol, Outlook
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
-from memwatch.core.measurements import HOST, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
+from memwatch.core.measurements import HOST, OWN_LIMIT, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, PlannedInterrupt, ResourceView, WatchState
 
@@ -318,6 +318,9 @@ class ResourceMonitor:
     def _begin_interrupt(self, t: float, decision: InterruptDecision, is_writing: bool) -> bool:
         """Interrupt, unless a checkpoint is being written and there is time to wait for it; True: it has begun."""
         resource = self._resources[decision.usage.resource]
+        limit, age = resource.usage.limit, t - resource.first_t
+        if limit is not None and limit.origin == OWN_LIMIT and age < self._policy.own_limit_grace_seconds:
+            return False
         estimate = self.checkpoint_estimate(t)
         lead = self._decision_maker.lead_time.lead_seconds(estimate[0])
         evidence = notices.interrupt_evidence(self._policy, resource, decision, lead, estimate)
