@@ -78,7 +78,8 @@ def _ranges(values: _Values) -> Iterator[ValueProblem]:
 
 
 def _forms(values: _Values) -> Iterator[ValueProblem]:
-    if (limit := values["memory.limit"]) is not None and str(limit).strip().replace(".", "", 1).isdecimal():
+    limit = values["memory.limit"]
+    if re.fullmatch(r"\s*[\d.]*[1-9][\d.]*\s*", str(limit)):
         yield ValueProblem("memory.limit", "has no unit", limit, f"write {limit}GB, {limit}GiB or, for bytes, {limit}B")
     for path in SIZE_KEYS:
         yield from _try_to_parse(path, values[path], parse_size, "not a size")
