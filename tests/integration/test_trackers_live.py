@@ -115,7 +115,7 @@ def test_what_happens_to_a_leak_reaches_people_in_order(folder: TrackedFolder) -
     with inbox() as received, trainer(folder, "--leak", "buffer", "--seconds", "2.1") as run:
         (folder.path / "urls").write_text(f"# ours\n\njson://127.0.0.1:{received.port}\n")
         folder.config.write_text("notify: {file: urls}\n")
-        options = ["--interval", "0.1", "--checkpoint-time", "0.5", "--limit", f"{330 * MB}"]
+        options = ["--interval", "0.1", "--checkpoint-time", "0.5", "--limit", f"{330 * MB}B"]
         arguments = ["--pid", str(run.pid), "--config", str(folder.config), *options, *QUIET]
         with memwatch(folder, *arguments) as watch:
             assert watch.wait(90) == ExitCode.SAVED, watch.said()

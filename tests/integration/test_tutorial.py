@@ -45,6 +45,7 @@ class Newcomer:
             "LANG": "C.UTF-8",
             "XDG_STATE_HOME": str(self._folder / "state"),
             "MEMWATCH_LISTEN": self._address,  # the default one may be taken
+            "MEMWATCH_DAEMON__END_PAGE_SECONDS": "0",  # no process is left behind
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # as pip reads it: do not isolate
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",

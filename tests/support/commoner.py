@@ -45,8 +45,9 @@ class Commons:
     programs: Path
 
     def environ(self) -> dict[str, str]:
-        """With the state folder here, and nothing of root's."""
+        """With the state folder here, and nothing of root's but how tests run memwatch."""
         return {
+            **{name: value for name, value in os.environ.items() if name.startswith("MEMWATCH_")},
             "PATH": "/usr/bin:/bin",
             "LD_LIBRARY_PATH": str(Path(self.python).parents[1] / "lib"),  # or the system's libpython would load
             "PYTHONPATH": f"{self.watchdog}:{self.packages}",
