@@ -97,7 +97,7 @@ def test_what_is_no_history_or_no_run_is_told(
     HistoryStore.open(tmp_path / "empty.db").close()
     assert main(["report", str(tmp_path / "empty.db")]) == 2
     complaints = capsys.readouterr().err
-    for part in ("unable to open", "not a database", "no run x", "no run at all"):
+    for part in ("there is none yet", "not a database", "no run x", "no run at all"):
         assert part in complaints
     assert not (tmp_path / "none.db").exists()
 

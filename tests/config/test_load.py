@@ -185,7 +185,7 @@ def test_of_a_pair_the_value_that_was_set_last_is_blamed_and_the_other_is_named(
 
 def test_a_section_that_is_none_is_told_whatever_lies_above_or_below() -> None:
     [said] = refusals("profile: observe\npolicy: 5", {"MEMWATCH_POLICY__CONFIDENCE": "0.9"})
-    assert said.startswith("m.yaml:2: policy is 5: expected `object`")
+    assert said.startswith("m.yaml:2: policy is 5: no keys and values")
 
 
 # --- profiles -------------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ BAD_FOR_BOTH = {
     "http_server_config: {headers: {x-frame-options: deny}}": "not a header that can be set",
     "http_server_config: {headers: {X-Frame-Options: allow}}": "'allow': not known",
     "http_server_config: {headers: {X-Content-Type-Options: sniff}}": "'sniff': not known",
-    "http_server_config: {http2: maybe}": "expected `bool`",
+    "http_server_config: {http2: maybe}": "neither true nor false",
     "basic_auth_users: [alice]": "not names with hashes",
     "basic_auth_users: {alice: secret}": "alice: not a bcrypt hash",
     "basic_auth_users: {alice: }": "alice: not a bcrypt hash",

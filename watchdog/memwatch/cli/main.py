@@ -7,7 +7,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NoReturn
 
@@ -76,6 +76,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, f"{self.prog} --help lists the options")
 
+    def words(self) -> Iterator[str]:
+        """All options of this parser and of its commands, and the names of these."""
+        for action in self._actions:
+            yield from action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for name, parser in action.choices.items():
+                    yield name
+                    yield from parser.words()
+
 
 @cache
 def _help_width() -> int:
@@ -93,7 +102,9 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return memwatch's own flags, and the trainer's command: all that stands behind `--`."""
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
-    namespace, unknown = _parser().parse_known_args(_spell_out_once(words[:end]))
+    parser, own = _parser(), _spell_out_once(words[:end])
+    _refuse_misspelt(own, set(parser.words()))
+    namespace, unknown = parser.parse_known_args(own)
     flags, trainer = vars(namespace), words[end + 1 :]
     command = flags["command"]
     if unknown:
@@ -111,6 +122,19 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     if named and command not in COMMANDS_WITH_TARGET:
         raise ConfigError(f"{', '.join(named)} has no meaning for memwatch {command}", "leave it out")
     return flags, trainer
+
+
+def _refuse_misspelt(own: Sequence[str], known: set[str]) -> None:
+    """ConfigError for an option of no command, or a first word that is no command: argparse blames what follows."""
+    options = (word.partition("=")[0] for word in own if word.startswith("--") and word != "--")
+    first = own[:1] if own and not own[0].startswith("-") else []
+    for word in (*first, *options):
+        if word not in known:
+            import difflib
+
+            close = next(iter(difflib.get_close_matches(word, known, n=1)), "")
+            fix = f"did you mean {close}?" if close else "memwatch --help lists the commands and options"
+            raise ConfigError(f"not understood: {word}", fix)
 
 
 def _spell_out_once(words: Sequence[str]) -> list[str]:

@@ -108,6 +108,10 @@ class StoredWatch:
 
 def stored_runs(path: Path) -> list[StoredRun]:
     """Read all runs in a file, the latest first."""
+    if not path.exists():
+        raise HistoryError(f"history {path}: there is none yet", "memwatch --pid or memwatch run makes one")
+    if path.is_dir():
+        raise HistoryError(f"history {path}: it is a folder", "name a history file: memwatch report FILE")
     try:
         with (
             closing(database_file.open_read_only(path)) as connection,

@@ -23,13 +23,13 @@ _LONG_NUMBER = re.compile(rb"[0-9]{30}|[0-9.][eE]\+?[0-9]{2}")
 _MAX_DEPTH = 32  # levels of lists and mappings in YAML
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 _BEHIND_SCHEME = re.compile(r"://.*", re.DOTALL)
-_TYPE_HINTS = {
-    "float": "write a number",
-    "int": "write a whole number",
-    "bool": "write true or false",
-    "array": "write a list, as [a, b]",
-    "object": "write keys and values below it",
-    "str": "write a text, in quotes",
+_TYPES = {  # of a value that does not fit: what it is not, and what to write
+    "float": ("not a number", "write a number"),
+    "int": ("not a whole number", "write a whole number"),
+    "bool": ("neither true nor false", "write true or false"),
+    "array": ("not a list", "write a list, as [a, b]"),
+    "object": ("no keys and values", "write keys and values below it"),
+    "str": ("not text", "write a text, in quotes"),
 }
 _TEXT = "tag:yaml.org,2002:str"
 _COLLECTION_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq")}
@@ -285,8 +285,9 @@ def convert_with_problems(data: object, type_: type[T]) -> tuple[T | None, list[
         except msgspec.ValidationError as error:
             problem, path = _split_message(str(error))
             expected = problem.split(", got")[0]
-            type_hint = next((hint for word, hint in _TYPE_HINTS.items() if word in expected), "")
-            problems.append(ValueProblem(path, problem, value_at(data, path), _choices(type_, path) or type_hint))
+            what, type_hint = next((both for word, both in _TYPES.items() if word in expected), (problem, ""))
+            what = "not one of the words for it" if problem.startswith("invalid enum value") else what
+            problems.append(ValueProblem(path, what, value_at(data, path), _choices(type_, path) or type_hint))
             rest = _without(data, path.partition("[")[0])
             if rest == data:
                 return None, problems
