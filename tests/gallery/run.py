@@ -177,7 +177,7 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
 
 
 def plan_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, setting: Setting) -> dict[str, Any]:
-    """Compare what was told at half of the life with what came: the memory that is needed, the interrupt's moment.
+    """Compare the need and the interrupt's moment, as reported at half of the life, with what happened.
 
     The unwatched run shows what is needed. The moment's error is in units of the log, and a share of those until then.
     """

@@ -82,7 +82,7 @@ def forecast(run: Mapping[str, Any]) -> str:
 
 
 def needs(run: Mapping[str, Any], program: Program) -> str:
-    """By how much the memory that it needs to finish was told wrongly at half of the life; of logs with a total."""
+    """The error of the need that was reported at half of the life; only logs with a total have one."""
     if program.total is None:
         return ""
     error = run.get("needed_error")
@@ -90,7 +90,7 @@ def needs(run: Mapping[str, Any], program: Program) -> str:
 
 
 def moment(run: Mapping[str, Any]) -> str:
-    """By how much the moment of the interrupt was told wrongly at half of the life until then."""
+    """The error of the interrupt's generation, as it was reported at half of the life."""
     if not run["failing"]:
         return ""
     share, units = run.get("moment_error_share"), run.get("moment_error_units")

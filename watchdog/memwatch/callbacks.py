@@ -18,7 +18,7 @@ def huggingface() -> Any:
     """A TrainerCallback: optimizer steps of `max_steps`, evaluation as a phase, each checkpoint."""
     from transformers import TrainerCallback  # type: ignore[import-not-found]
 
-    class Marks(TrainerCallback):  # type: ignore[misc]
+    class HuggingFaceMarks(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             mark(step=state.global_step + 1, total=state.max_steps, phase="train")
 
@@ -28,14 +28,14 @@ def huggingface() -> Any:
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             mark(saved=f"{args.output_dir}/checkpoint-{state.global_step}")
 
-    return Marks()
+    return HuggingFaceMarks()
 
 
 def lightning() -> Any:
     """A Callback: epochs of `max_epochs`, validation as a phase, each checkpoint."""
     from lightning.pytorch import Callback  # type: ignore[import-not-found]
 
-    class Marks(Callback):  # type: ignore[misc]
+    class LightningMarks(Callback):  # type: ignore[misc]
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             total = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else None
             mark(epoch=trainer.current_epoch, total=total, phase="train")
@@ -49,18 +49,18 @@ def lightning() -> Any:
         def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
             mark(saving="checkpoint")
 
-    return Marks()
+    return LightningMarks()
 
 
 def keras() -> Any:
     """A Callback: epochs, evaluation as a phase."""
     from keras.callbacks import Callback  # type: ignore[import-not-found]
 
-    class Marks(Callback):  # type: ignore[misc]
+    class KerasMarks(Callback):  # type: ignore[misc]
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             mark(epoch=epoch + 1, total=self.params.get("epochs"), phase="train")
 
         def on_test_begin(self, logs: Any = None) -> None:
             mark(phase="evaluate")
 
-    return Marks()
+    return KerasMarks()

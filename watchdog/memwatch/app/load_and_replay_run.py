@@ -66,6 +66,13 @@ def find_run(path: Path, name: str | None = None) -> StoredRun:
     return replace(found, attempt=int(attempt) - 1)
 
 
+def find_named_run(config: Config, environ: Mapping[str, str], name: str) -> tuple[Path, StoredRun]:
+    """Return a history file and a run of it: `name` is a file (its latest run) or a run's ID; empty: the latest run."""
+    is_file = bool(name) and Path(name).exists()
+    path = history_path(config, environ, name if is_file else "")
+    return path, find_run(path, None if is_file else name)
+
+
 def attempt_names(run: StoredRun) -> list[str]:
     """Return the names of a run's processes, none when it has only one."""
     return [f"{run.run_id}@{i + 1}" for i in range(run.attempts)] if run.attempts > 1 else []
@@ -132,7 +139,7 @@ def replay_until(path: Path, run: StoredRun, t: float) -> Engine:
 
 
 def _engine(path: Path, run: StoredRun, watch: StoredWatch) -> Engine:
-    """One with the settings of the watch, told what that watch was told of the run before it."""
+    """Make the engine of a watch: with its settings, and fed the earlier events that it restored."""
     try:
         engine = EngineSettings.from_json(watch.settings).make_engine()
     except (ValueError, ConfigError) as error:

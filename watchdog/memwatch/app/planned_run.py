@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memwatch.app.engine_settings import EngineSettings
+from memwatch.app.load_and_replay_run import REPLAY_INTERVAL_SECONDS
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Cause, Event, Exited, GaugeSeen, GenerationSeen, SampleBatch, TotalSeen
@@ -19,8 +20,6 @@ from memwatch.errors import ConfigError
 from memwatch.history import stored_runs
 from memwatch.history.stored_runs import StoredRun
 from memwatch.outputs.terminal.command_progress import ProgressBar
-
-JUDGED_SECONDS = 30.0  # between two judged samples: only the last outlook counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def plan_run(
     with ProgressBar("reading the history") as progress:
         stored = progress.track(stored_runs.event_batches(path, run), run.elapsed_share)
         for item in changed.events(stored):
-            for event in engine.events_to_feed(item, JUDGED_SECONDS):
+            for event in engine.events_to_feed(item, REPLAY_INTERVAL_SECONDS):
                 engine.feed(event)
     changed.require_found()
     return _planned(run, engine, changed)

@@ -127,9 +127,7 @@ def compare(flags: Mapping[str, Any]) -> int:
 
 
 def _load_side(name: str, config: Config, progress: ProgressBar) -> run_comparison.ComparedRun:
-    is_file = Path(name).exists()
-    path = load_and_replay_run.history_path(config, os.environ, name if is_file else "")
-    run = load_and_replay_run.find_run(path, None if is_file else name)
+    path, run = load_and_replay_run.find_named_run(config, os.environ, name)
     loaded = load_and_replay_run.load_run(path, run, config, progress)
     return run_comparison.ComparedRun(name, run.run_id, loaded.run_data, _ending(loaded))
 

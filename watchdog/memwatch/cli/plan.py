@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from memwatch.app import load_and_replay_run
@@ -18,14 +17,12 @@ from memwatch.system import json_and_yaml
 
 
 def plan(flags: Mapping[str, Any]) -> int:
-    """`memwatch plan [RUN ...]`: what it would need, after each of these runs; the latest where none is named."""
+    """`memwatch plan [RUN ...]`: forecast what a changed run needs, from each named run or from the latest."""
     config = config_from_flags(flags)
     generations, capacities = _generations(flags), dict(map(_setting, flags.get("set", ())))
     planned = []
     for name in flags.get("plans", ()) or [""]:
-        is_file = bool(name) and Path(name).exists()
-        path = load_and_replay_run.history_path(config, os.environ, name if is_file else "")
-        run = load_and_replay_run.find_run(path, None if is_file else name)
+        path, run = load_and_replay_run.find_named_run(config, os.environ, name)
         planned.append(plan_run(path, run, config, generations, capacities))
     if config.json:
         print(json_and_yaml.to_shown_json([_as_json(one) for one in planned]))

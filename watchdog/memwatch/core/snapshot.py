@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +19,10 @@ class Verdict(str, Enum):
     PLATEAU = "plateau"
     GROWING = "growing"
     LEAK = "leak"
+
+    @property
+    def stands_still(self) -> bool:
+        return self in (Verdict.STABLE, Verdict.PLATEAU)
 
 
 class Severity(str, Enum):
@@ -260,7 +265,6 @@ class Snapshot:
 
     @property
     def planned(self) -> PlannedInterrupt | None:
-        """The interrupt that comes first, or else why none is to come because of the first resource."""
+        """The plan that interrupts first; where none does, the plan of the first resource, which says why."""
         plans = [view.planned for view in self.resources if view.planned is not None]
-        due = [(one.seconds, one) for one in plans if one.seconds is not None]
-        return min(due, key=lambda pair: pair[0])[1] if due else next(iter(plans), None)
+        return min(plans, key=lambda plan: math.inf if plan.seconds is None else plan.seconds, default=None)

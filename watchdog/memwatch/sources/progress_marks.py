@@ -9,7 +9,6 @@ import json
 import math
 import os
 import socket
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -25,12 +24,12 @@ from memwatch.core.events import (
 from memwatch.core.interfaces import EventSource
 from memwatch.core.text_and_units import printable
 from memwatch.marking import MOST_BYTES, address
+from memwatch.system.unix_sockets import peer_uid
 
 MOST_MARKS = 512  # of a process in one poll: one that marks each of its steps
 NAME_LENGTH, PATH_LENGTH = 40, 300  # characters
 MOST_NUMBER = 2.0**53
 MOST_SENDERS = 64  # processes that mark: ranks, workers
-_PEER = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED in unix(7)
 
 
 class ProgressMarks:
@@ -67,8 +66,7 @@ class ProgressMarks:
                 sender, _ = self._listener.accept()
             except OSError:  # there are no more
                 return
-            _, uid, _ = _PEER.unpack(sender.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-            if uid in (0, os.getuid(), self._uid):
+            if peer_uid(sender) in (0, os.getuid(), self._uid):
                 sender.setblocking(False)
                 self._senders.append(sender)
             else:

@@ -10,8 +10,6 @@ from memwatch.core.decision.policy import WORTH_SHARE, reaches_limit
 from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.snapshot import PlannedInterrupt, Verdict
 
-_STILL = (Verdict.STABLE, Verdict.PLATEAU)
-
 
 def plan_interrupt(context: DecisionContext | None, checkpoints: CheckpointTracker) -> PlannedInterrupt:
     """Seconds until the interrupt, and the generation; or why there will be none. A context of None: no forecast."""
@@ -22,11 +20,11 @@ def plan_interrupt(context: DecisionContext | None, checkpoints: CheckpointTrack
     if eta is None or ends_first or not reaches_limit(outlook.verdict, context.forecast):
         return PlannedInterrupt(None, None, _why_not(context))
     last = _seconds_until_last_chance(context, eta)
-    seconds = min(last, *_opportunities(context, eta, checkpoints), max(0.0, eta - context.lead))
+    seconds = min([last, *_opportunities(context, eta, checkpoints)])
     believed = _seconds_until_believed(context)
     if believed > seconds:  # too young a run: where it is not believed sooner, then when the end is all but there
         seconds = min(believed, max(seconds, eta - context.lead))
-    return PlannedInterrupt(seconds, _generation(context, seconds, eta), "")
+    return PlannedInterrupt(seconds, _generation(context, seconds, eta))
 
 
 def _why_not(context: DecisionContext) -> str:
@@ -36,7 +34,7 @@ def _why_not(context: DecisionContext) -> str:
         return "the run probably ends before the limit is reached"
     if context.resource.outlook.verdict is Verdict.WARMING_UP:
         return "too little was seen yet"
-    return "memory does not grow" if context.resource.outlook.verdict in _STILL else "the limit is not in sight"
+    return "memory does not grow" if context.resource.outlook.verdict.stands_still else "the limit is not in sight"
 
 
 def _shrunk(context: DecisionContext, eta: float, weight: float) -> float:

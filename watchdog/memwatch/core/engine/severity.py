@@ -10,10 +10,9 @@ from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import Usage
-from memwatch.core.snapshot import PlannedInterrupt, Severity, Verdict, WatchState
+from memwatch.core.snapshot import PlannedInterrupt, Severity, WatchState
 
 ABOUT_SECONDS = 60.0  # without generations, an interrupt that is due within this is about to come (chosen)
-_FITTING = (Verdict.STABLE, Verdict.PLATEAU)
 _ACTING = (WatchState.INTERRUPTING, WatchState.SAVED, WatchState.ESCALATED)
 
 
@@ -39,7 +38,7 @@ def resource_severity(
         certain = warned or (is_end_known and not run_ends_first(forecast, last_generation))
         return Severity.WILL_NOT_FIT if certain else Severity.WATCHING
     finishes = forecast is not None and forecast.finishes is True
-    if usage.limit is not None and (verdict in _FITTING or finishes or outlook.fits_when_full):
+    if usage.limit is not None and (verdict.stands_still or finishes or outlook.fits_when_full):
         return Severity.FITS
     return Severity.WATCHING
 

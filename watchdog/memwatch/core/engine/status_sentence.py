@@ -157,7 +157,7 @@ def outlook_text(
     growth = _growth_text(outlook, unit, phase, beside)
     if outlook.others_per_second > 0.0:
         growth = (*growth, f"others take {format_bytes(outlook.others_per_second * 3600)}/h of the limit")
-    still = outlook.verdict in (Verdict.STABLE, Verdict.PLATEAU)
+    still = outlook.verdict.stands_still
     return "; ".join((*parts, *growth, *(driver_text(one) for one in outlook.drivers if not still)))
 
 

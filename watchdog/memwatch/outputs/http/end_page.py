@@ -10,15 +10,14 @@ import os
 import select
 import signal
 import socket
-import struct
 from contextlib import suppress
 
 from memwatch.outputs.http.server import WebServer
 from memwatch.system.clock import STOP_SIGNALS
 from memwatch.system.process_priority import prefer_oom_kill
+from memwatch.system.unix_sockets import peer_uid
 
 GIVE_WAY_SECONDS = 2.0  # for an end page to leave its port (chosen; it takes some milliseconds)
-_PEER = struct.Struct("3i")  # pid, uid, gid: SO_PEERCRED in unix(7)
 
 
 def leave_end_page(web: WebServer, seconds: float) -> int | None:
@@ -76,8 +75,7 @@ def _answer_until_asked(web: WebServer, asked: socket.socket, seconds: float) ->
     poll.register(asked, select.POLLIN)
     while poll.poll(seconds * 1000):
         connection, _ = asked.accept()
-        _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if uid in (0, os.getuid()):
+        if peer_uid(connection) in (0, os.getuid()):
             web.stop()
             return
         connection.close()
