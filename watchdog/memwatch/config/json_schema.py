@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memwatch.config.settings import ADDRESS, NONE, RANGES, SIZE_KEYS, Config
+from memwatch.config.settings import ADDRESS, NONE, PLAIN_BYTES, RANGES, SIZE_KEYS, Config
 from memwatch.config.validation import SIGNALS, VARIABLE_NAME, notifiable_events
 from memwatch.system import json_and_yaml, package_data
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SIZE = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*(([KkMmGgTtPp][Ii]?)?[Bb])?\s*$"
+SIZE = rf"^\s*({PLAIN_BYTES}|([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*([KkMmGgTtPp][Ii]?)?[Bb])\s*$"
+MIN_PLAIN_BYTES = 1_000_000
 MAX_SIZE_BYTES = 2**63 - 1
 PORT = "([0-9]{1,4}|[0-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _COMMENTED = re.compile(r"[^#]*\s# (.+)")
@@ -68,7 +69,7 @@ class _SchemaBuilder:
         elif schema.get("type") == "string":
             node |= {"minLength": 1, **self._forms.get(path, {})}
         elif schema.get("type") in ("integer", "number"):
-            low, high = (1, MAX_SIZE_BYTES) if path in SIZE_KEYS else RANGES[path]
+            low, high = (MIN_PLAIN_BYTES, MAX_SIZE_BYTES) if path in SIZE_KEYS else RANGES[path]
             node |= {"minimum": low, "maximum": high}
         if "default" in schema:
             default = schema["default"]

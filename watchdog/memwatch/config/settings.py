@@ -260,6 +260,7 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
     "daemon.wait_seconds": (0.1, 3600),
 }
 SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # values as 175GB
+PLAIN_BYTES = "[1-9][0-9]{6,}"  # without a unit: bytes, from 1 MB on, as Kubernetes writes a limit; below it, a mistake
 PATH_KEYS = (  # `~` at the start of a value is the user's home folder
     *("target.pidfile", "log.path", "log.presets", "actions.hook", "checkpoint.globs"),
     *("wandb.dir", "tensorboard.dir", "notify.file", "web_config", "history"),

@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 
-from memwatch.config.settings import RANGES, SIZE_KEYS, Config, NotifyConfig, iter_values, parse_listen
+from memwatch.config.settings import PLAIN_BYTES, RANGES, SIZE_KEYS, Config, NotifyConfig, iter_values, parse_listen
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.text_and_units import parse_size
 from memwatch.errors import ConfigError
@@ -78,10 +78,10 @@ def _ranges(values: _Values) -> Iterator[ValueProblem]:
 
 
 def _forms(values: _Values) -> Iterator[ValueProblem]:
-    limit = values["memory.limit"]
-    if re.fullmatch(r"\s*[\d.]*[1-9][\d.]*\s*", str(limit)):
-        yield ValueProblem("memory.limit", "has no unit", limit, f"write {limit}GB, {limit}GiB or, for bytes, {limit}B")
     for path in SIZE_KEYS:
+        size = str(values[path]).strip()
+        if re.fullmatch(r"[\d.]*[1-9][\d.]*", size) and not re.fullmatch(PLAIN_BYTES, size):
+            yield ValueProblem(path, "has no unit", values[path], f"write {size}GB, {size}GiB or, for bytes, {size}B")
         yield from _try_to_parse(path, values[path], parse_size, "not a size")
     yield from _try_to_parse("listen", values["listen"], parse_listen, "not an address to listen on")
     yield from _try_to_parse("target.match", values["target.match"], re.compile, "not a regular expression")
