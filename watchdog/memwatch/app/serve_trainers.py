@@ -20,7 +20,8 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, ExitCode, NoTrainerError, SourceError, TargetGoneError
 from memwatch.outputs.systemd_notify import SystemdNotifier
 from memwatch.sources.log.log_choice import require_files
-from memwatch.sources.target.find_process import OPTIONS, preload_search
+from memwatch.sources.target.find_process import OPTIONS
+from memwatch.sources.target.process_table import preload_search
 from memwatch.sources.target.target_facts import TargetFacts
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 

@@ -85,7 +85,7 @@ class _SchemaBuilder:
                 properties[key]["description"] = self._comments[inner_path]
         return {
             "description": schema["description"],
-            "type": ["object", "null"],
+            "type": "object" if path.endswith("[]") else ["object", "null"],
             "properties": properties,
             "additionalProperties": False,
         }

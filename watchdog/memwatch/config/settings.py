@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from memwatch.core.decision.policy import Policy
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.text_and_units import parse_size
+from memwatch.core.trainer_rules import TrainerRule
 
 NONE = "none"  # switches `listen` or `history` off
 ADDRESS = r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+))"  # an IPv6 address in brackets, or another without :
@@ -19,6 +20,7 @@ MIN_INTERVAL_SECONDS = 0.05  # between samples: 20 a second, the most that the s
 Profile = Literal["default", "observe", "aggressive"]  # the names of the files in configs/profiles
 PROFILES: tuple[str, ...] = get_args(Profile)
 DEFAULT_PROFILE: Profile = "default"  # has no file: it sets nothing
+NodeLabel = Literal["namespace", "pod", "container", "job", "unit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,16 @@ class DaemonConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """`memwatch serve`: every trainer of a node."""
+
+    trainers: tuple[TrainerRule, ...] = ()  # the first rule that fits a process decides; none: one trainer, by `target`
+    labels: tuple[NodeLabel, ...] = ("namespace", "pod", "container", "job")  # of each trainer's metrics, besides pid
+    most_trainers: int = 256  # watched at the same time
+    cpu_share: float = 0.04  # of a core, that all watches together use while none is near its limit
+
+
+@dataclass(frozen=True, slots=True)
 class WandbConfig:
     """Reports to a run of Weights & Biases."""
 
@@ -175,6 +187,7 @@ class Config:
     tensorboard: TensorboardConfig = field(default_factory=TensorboardConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
+    node: NodeConfig = field(default_factory=NodeConfig)
     listen: str | None = None  # None: DEFAULT_LISTEN, if it is free
     web_config: str | None = None  # a file with TLS, client certificates and passwords; None: anybody may read
     history: str | None = None  # None: in the state folder
@@ -258,6 +271,8 @@ RANGES: Mapping[str, tuple[float, float]] = {  # the least and the greatest valu
     "daemon.linger_seconds": (0, 3600),
     "daemon.end_page_seconds": (0, 7 * 86400),
     "daemon.wait_seconds": (0.1, 3600),
+    "node.most_trainers": (1, 10_000),
+    "node.cpu_share": (0.001, 1),
 }
 SIZE_KEYS = ("memory.limit", "diagnosis.memory", "history_size")  # values as 175GB
 PLAIN_BYTES = "[1-9][0-9]{6,}"  # without a unit: bytes, from 1 MB on, as Kubernetes writes a limit; below it, a mistake

@@ -98,6 +98,8 @@ def _try_to_parse(path: str, value: object, parse: Callable[[str], object], prob
 
 
 def _lists(values: _Values) -> Iterator[ValueProblem]:
+    for path, rule in _items(values, "node.trainers"):
+        yield from _try_to_parse(f"{path}.match", getattr(rule, "match", None), re.compile, "not a regular expression")
     for path, text in _items(values, "expectations"):
         yield from _try_to_parse(path, text, parse_expectation, "not understood")
     for path, text in _items(values, "track"):
