@@ -189,7 +189,7 @@ class Bench:
             recorder=self.journal,
             waker=self.waker,
             on_exit=on_exit,
-            interval=interval,
+            interval=lambda: interval,
         )
 
     def run(self, seconds: int, then: Callable[[], object] = lambda: None) -> Exited | None:

@@ -47,6 +47,7 @@ from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
+from memwatch.sources.memory.memory_peek import MemoryPeek
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
@@ -175,15 +176,17 @@ class TrainerWatch:
         if self._attached.run_id and self._engine.never_attached:
             self._restore()
         loop, attached = self._assemble()
-        gc.unfreeze()
+        session = self._session
+        if session.pace is None:  # else the supervisor has frozen what it shares with the other watches
+            gc.unfreeze()
         gc.collect()  # frees the rest of an earlier watch
         gc.freeze()  # a full collection takes 8 ms for all that is loaded: later ones leave it out
         gc.set_threshold(GC_THRESHOLD)
-        session = self._session
         descriptors = [self._waker.fileno()]
         if not self._signaller.problem:
             descriptors.append(self._signaller.fileno())
         descriptors += [source.fileno() for source in (session.web, self._keyboard) if source is not None]
+        descriptors += session.descriptors
         with session.make_sleeper(descriptors, session.signals, self._lifecycle.on_signal) as sleeper:
             sleep = with_periodic_gc(
                 partial(
@@ -195,6 +198,9 @@ class TrainerWatch:
                 ),
                 self._clock,
             )
+            if session.pace is not None:
+                peek = MemoryPeek(self._facts.target.pid, self._readers.cgroup.level_directories)
+                sleep = session.pace.with_peeks(sleep, self._stack.enter_context(closing(peek)), self._headroom)
             if session.is_brief:
                 loop.run_briefly(attached, sleep)
                 return None
@@ -209,6 +215,11 @@ class TrainerWatch:
             if exited is not None and session.web is not None and self._lifecycle.end_page_seconds > 0.0:
                 self._leave_end_page(session.web, self._lifecycle.end_page_seconds)
         return exited
+
+    def _headroom(self) -> float | None:
+        """That of main memory as last read, in bytes; None where no limit is known."""
+        known = self._engine.wake_thresholds()
+        return None if known is None else known[1].headroom_bytes
 
     def _report_end(self) -> None:
         """Print the summary, and announce the end where others look for it."""
@@ -236,7 +247,8 @@ class TrainerWatch:
         return TRACKER_SECONDS_AFTER_STOP if is_stopped else TRACKER_SECONDS_AFTER_EXIT
 
     def _assemble(self) -> tuple[WatchLoop, Attached]:
-        stack, frontend = self._stack, self._session.frontend
+        session, interval_seconds = self._session, self._config.memory.interval_seconds
+        stack, frontend = self._stack, session.frontend
         snapshotter = stack.enter_context(closing(ProcessSnapshotLauncher(self._facts.target.pid)))
         sinks: list[Sink] = [self._trainer]
         if frontend is not None:
@@ -244,7 +256,7 @@ class TrainerWatch:
             if frontend.live_view is not None:
                 self._open_keyboard(frontend.live_view, snapshotter)
             sinks += frontend.sinks
-        sinks += [*self._session.sinks, *self._tracker_proxies(stack)]
+        sinks += [*session.sinks, *self._tracker_proxies(stack)]
         if self._keyboard is not None:
             stack.callback(self._keyboard.close)
             self._sources.append(snapshotter)
@@ -274,7 +286,7 @@ class TrainerWatch:
             waker=self._waker,
             await_log_end=self._log.await_end,
             on_exit=self._lifecycle.on_exit,
-            interval=self._config.memory.interval_seconds,
+            interval=session.pace.next_interval if session.pace is not None else lambda: interval_seconds,
         )
         return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))
 

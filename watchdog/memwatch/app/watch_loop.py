@@ -104,18 +104,19 @@ class WatchLoop:
         waker: Waker | None = None,
         await_log_end: Callable[[], None] = lambda: None,
         on_exit: Callable[[Snapshot], Sequence[Event]] = lambda _: (),
-        interval: float = 1.0,
+        interval: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """`read_sample` raises TargetGoneError when the trainer has no memory left.
 
         `keys` reports what a person types, and is polled after each early wakeup. `on_exit` returns the events that the
-        trainer's end leads to.
+        trainer's end leads to. `interval` is asked before each tick how long after it the next one is due.
         """
         self._clock, self._engine, self._read_sample = clock, engine, read_sample
         self._trainer, self._interrupter, self._diagnose = trainer, interrupter, diagnose
         self._keys = () if keys is None else (keys,)
         self._sources, self._sinks, self._recorder, self._waker = (*sources, *self._keys), sinks, recorder, waker
-        self._await_log_end, self._on_exit, self._interval = await_log_end, on_exit, interval
+        self._await_log_end, self._on_exit, self._next_interval = await_log_end, on_exit, interval
+        self._interval = 0.0
         self._failures = FailureTracker()
         self._unread: set[str] = set()  # names of the sources that failed in the latest sample
         self._unreachable: str | None = ""  # as last reported; "" before the first report
@@ -157,7 +158,7 @@ class WatchLoop:
 
     def tick(self) -> None:
         """Poll every source, sample memory, publish."""
-        now = self._clock.now()
+        now, self._interval = self._clock.now(), self._next_interval()
         self._tick_t = now + self._interval
         self._process_events([*self._poll_armed(now), *self._failures.poll(now, self._sources), *self._sampled(now)])
 

@@ -23,9 +23,11 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError
 from memwatch.outputs.http.client_access import CERTIFICATE, PASSWORD, TLS, AccessPolicy, AccessPolicyReloader
 from memwatch.outputs.http.end_page import take_over_port
+from memwatch.outputs.http.routes import Site
 from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.systemd_notify import journal_priority, reaches_journal
 from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines, wants_live_view
+from memwatch.sources.memory.memory_peek import MemoryPeek
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 
 if TYPE_CHECKING:
@@ -35,9 +37,15 @@ if TYPE_CHECKING:
 class Frontend:
     """The HTTP server, if any, and one of: JSON lines, plain lines, the live view."""
 
-    def __init__(self, config: Config, clock: Clock, output: TextIO, *, allow_live_view: bool) -> None:
-        """`output` is where plain lines or the live view go; ConfigError when the address to listen at is not free."""
+    def __init__(
+        self, config: Config, clock: Clock, output: TextIO, *, allow_live_view: bool, watched_pid: int | None = None
+    ) -> None:
+        """`output` is where plain lines or the live view go; ConfigError when the address to listen at is not free.
+
+        With a `watched_pid` each line names it, as those of other watches stand between them.
+        """
         self._remarks: list[str | None] = []
+        self._watched_pid = watched_pid
         self.live_view: LiveView | None = None
         self._clock, self._output, self._allow_live_view = clock, output, allow_live_view
         self._listen = config.listen
@@ -69,31 +77,42 @@ class Frontend:
 
     def _make_lines(self, config: Config) -> Sink:
         if config.json:
-            return JsonLines(sys.stdout, to_json_line)
+            return JsonLines(sys.stdout, partial(to_json_line, pid=self._watched_pid))
         if self._allow_live_view and wants_live_view(self._output, os.environ):
             from memwatch.outputs.terminal.live_view_terminal import LiveView
 
             self.live_view = LiveView(self._output, self._clock, "" if self.web is None else self.web.url)
             return self.live_view
         priority = journal_priority if reaches_journal(self._output, os.environ) else None
-        return PlainLines(self._output, config.verbose, journal_priority=priority)
+        label = "" if self._watched_pid is None else f"[{self._watched_pid}] "
+        return PlainLines(self._output, config.verbose, journal_priority=priority, label=label)
 
     def _serve(self, config: Config) -> WebServer | None:
-        address = config.listen_address
-        if address is None:
-            return None
-        policy = make_access_policy(config)
-        take_over_port(address[1])
-        try:
-            web = WebServer(*address, self._clock, policy)
-        except ConfigError as error:
-            if config.listen != Config().listen:
-                raise
-            self._remarks.append(f"nothing is served: {error}; choose a port with --listen")
-            return None
-        web.start()
-        self._remarks = [f"metrics and status: {web.url}", exposure_warning(web)]
+        web, self._remarks = open_web_server(config, self._clock)
+        if web is not None:
+            web.start()
         return web
+
+
+def open_web_server(
+    config: Config, clock: Clock, site: Site | None = None
+) -> tuple[WebServer | None, list[str | None]]:
+    """Return a server that listens but has not started, and remarks on it; ConfigError when it cannot listen.
+
+    None where none is wanted, and where nobody has chosen the port, which is taken.
+    """
+    address = config.listen_address
+    if address is None:
+        return None, []
+    policy = make_access_policy(config)
+    take_over_port(address[1])
+    try:
+        web = WebServer(*address, clock, policy, site=site)
+    except ConfigError as error:
+        if config.listen != Config().listen:
+            raise
+        return None, [f"nothing is served: {error}; choose a port with --listen"]
+    return web, [f"metrics and status: {web.url}", exposure_warning(web)]
 
 
 def make_access_policy(config: Config) -> AccessPolicyReloader:
@@ -134,6 +153,18 @@ class Lifecycle(Protocol):
         """Called once, when the trainer has ended; return events that are fed while the outputs are still open."""
 
 
+class WatchPace(Protocol):
+    """How often a watch samples, where it is one of many."""
+
+    def next_interval(self) -> float:
+        """Return the time until the next tick, in seconds."""
+
+    def with_peeks(
+        self, sleep: Callable[[float], bool], peek: MemoryPeek, headroom: Callable[[], float | None]
+    ) -> Callable[[float], bool]:
+        """Return a sleep that ends early when memory has moved by much of the headroom (bytes)."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchSession:
     """What a watch is given; all of it outlives the watch."""
@@ -149,6 +180,8 @@ class WatchSession:
     prints_summary: bool = True
     sleep_slice_seconds: float = math.inf  # should_stop is asked at least this often, also within a long sleep
     make_sleeper: Callable[..., Sleeper] = Sleeper
+    descriptors: tuple[int, ...] = ()  # that end a sleep when they become readable, besides those of the watch
+    pace: WatchPace | None = None  # of a watch that shares its share of a core with others; None: a sample per interval
 
     @property
     def is_brief(self) -> bool:

@@ -63,10 +63,15 @@ def _print_one_screen(config: Config) -> int:
 
 
 def serve(flags: Mapping[str, Any]) -> int:
-    """`memwatch serve --config FILE`: watch one trainer after another, until a signal stops it."""
-    from memwatch.app.serve_trainers import Service, check_config
+    """`memwatch serve --config FILE`: watch the trainers of this node, until a signal stops it."""
     from memwatch.config.reload import ReloadableConfig
     from memwatch.outputs.systemd_notify import SystemdNotifier
+
+    if config_from_flags(flags).node.trainers:
+        from memwatch.app.node.node_service import NodeService as Service
+        from memwatch.app.node.node_service import check_node_config as check_config
+    else:
+        from memwatch.app.serve_trainers import Service, check_config  # type: ignore[assignment]
 
     live = ReloadableConfig(lambda: check_config(config_from_flags(flags)), config_file(flags))
     with closing(Service(live, SystemdNotifier(os.environ))) as service:

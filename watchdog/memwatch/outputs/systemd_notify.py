@@ -49,6 +49,10 @@ class SystemdNotifier:
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send(f"RELOADING=1\nMONOTONIC_USEC={now_us}", SEND_TIMEOUT_SECONDS)
 
+    def status(self, text: str) -> None:
+        """Reports in a line what the service does."""
+        self._send(f"STATUS={text}")
+
     def stopping(self) -> None:
         """Reports that the service stops; nothing is sent afterwards."""
         self._send("STOPPING=1", SEND_TIMEOUT_SECONDS)

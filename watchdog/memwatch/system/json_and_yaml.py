@@ -85,6 +85,22 @@ def from_data(data: object, type_: type[T]) -> T:
         raise SerializationError(str(error)) from error
 
 
+def to_msgpack(obj: object) -> bytes:
+    """As `to_json`, in msgpack: half of its time, and infinity stays what it is."""
+    try:
+        return msgspec.msgpack.encode(obj, enc_hook=_plain)
+    except UnicodeEncodeError:
+        return msgspec.msgpack.encode(_encodable(msgspec.to_builtins(obj, enc_hook=_plain)))
+
+
+def from_msgpack(data: bytes, type_: type[T]) -> T:
+    """Return the record in `data`; SerializationError when it does not fit."""
+    try:
+        return msgspec.msgpack.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SerializationError(str(error)) from error
+
+
 def json_schema(type_: type) -> dict[str, Any]:
     """Return msgspec's schema: a reference to one of its `$defs`, which has one for each record."""
     return msgspec.json.schema(type_)

@@ -377,9 +377,13 @@ def _driver_fields(one: GrowthDriver) -> dict[str, Any]:
 # --- notices as lines -----------------------------------------------------------------------------------------------
 
 
-def to_json_line(notice: Notice) -> str:
-    """One JSON object, without its newline: event, t, the fields, and the text for people."""
-    row = {"event": notice.event, "t": round(notice.t, 3), **notice.fields, "text": notice.text}
+def to_json_line(notice: Notice, pid: int | None = None) -> str:
+    """One JSON object, without its newline: event, t, the fields, and the text for people.
+
+    A `pid` tells the watches of a node apart.
+    """
+    own = {} if pid is None else {"pid": pid}
+    row = {"event": notice.event, "t": round(notice.t, 3), **own, **notice.fields, "text": notice.text}
     return shown_json(json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 

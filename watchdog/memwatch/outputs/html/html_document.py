@@ -12,12 +12,12 @@ from typing import NewType
 import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Expectation, GenerationRow, Severity
+from memwatch.core.snapshot import Expectation, GenerationRow, ResourceView, Severity
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
 from memwatch.outputs.text.diagnosis_text import details
-from memwatch.outputs.text.formatting import format_index, largest_phases, phase_delta, phase_heads
+from memwatch.outputs.text.formatting import format_index, format_severity, largest_phases, phase_delta, phase_heads
 
 Markup = NewType("Markup", str)
 
@@ -44,6 +44,7 @@ dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12p
 dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
 dd{margin:0;font-weight:600;overflow-wrap:anywhere}
 .meter{width:100%;height:1.1em;background:var(--rule);border-radius:3px;overflow:hidden}
+td.gauge{min-width:90px}
 .meter i{display:block;height:100%;background:currentColor}
 .fits,.ended_well{color:var(--fits)}.watching{color:var(--calm)}.will_not_fit{color:var(--warn)}
 .about_to_interrupt,.interrupting,.ended_badly{color:var(--act)}
@@ -169,6 +170,17 @@ def chart_svg(panel: Panel) -> Markup:
     """The panel as two SVGs, for a wide and a narrow screen: scaled down, its text would be too small to read."""
     frames = (("wide", WIDE), ("narrow", NARROW))
     return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
+
+
+def meter(view: ResourceView) -> Markup:
+    """How much of the limit is used, coloured by how the resource stands."""
+    usage = view.usage
+    if usage.limit is None or usage.limit.bytes <= 0:
+        return Markup("")
+    share = min(1.0, usage.used_bytes / usage.limit.bytes)
+    filled = element("i", style=f"width:{share:.1%}", class_=view.severity.value)
+    label = f"{share:.0%} of the limit, {format_severity(view.severity)}"
+    return element("div", filled, class_="meter", role="img", aria_label=label, title=label)
 
 
 def footer(more: str) -> Markup:

@@ -44,8 +44,11 @@ LocalTime = Callable[[float], time.struct_time]
 
 
 def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time: LocalTime = time.localtime) -> str:
-    """The page; `links` are the paths of the others. A snapshot of None means that nothing has been read yet."""
-    nav = html.element("nav", *(html.text_element("a", path, href=path) for path in links))
+    """The page; `links` are the paths of the others, which begin where this page is.
+
+    A snapshot of None means that nothing has been read yet.
+    """
+    nav = html.element("nav", *(html.text_element("a", path, href=path.lstrip("/")) for path in links))
     if snapshot is None:
         return html.render_document(
             "memwatch", html.paragraph("no sample yet", "lead"), nav, refresh_seconds=REFRESH_SECONDS
@@ -111,7 +114,7 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
     """How much of its limit a resource uses, and its chart if it grows or is the first."""
     usage = view.usage
     yield html.text_element("h2", resource_title(usage.resource, "memory"))
-    yield _meter(view)
+    yield html.meter(view)
     limit = "no known limit" if usage.limit is None else f"of {format_bytes(usage.limit.bytes)} ({usage.limit.origin})"
     yield html.paragraph(
         f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"
@@ -121,17 +124,6 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
         yield html.paragraph(driver_text(driver))
     if view.timeline and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
         yield html.chart_svg(live_memory_panel(view, snapshot))
-
-
-def _meter(view: ResourceView) -> Markup:
-    """How much of the limit is used, coloured by how the resource stands."""
-    usage = view.usage
-    if usage.limit is None or usage.limit.bytes <= 0:
-        return Markup("")
-    share = min(1.0, usage.used_bytes / usage.limit.bytes)
-    filled = html.element("i", style=f"width:{share:.1%}", class_=view.severity.value)
-    label = f"{share:.0%} of the limit, {format_severity(view.severity)}"
-    return html.element("div", filled, class_="meter", role="img", aria_label=label, title=label)
 
 
 def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:

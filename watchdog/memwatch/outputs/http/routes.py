@@ -15,8 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import memwatch
 from memwatch.core.events import Notice
@@ -39,8 +40,17 @@ _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) (/[!-~]*) HTTP/([0-9])\
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\xff]*)")
 
 
-class PublishedState:
-    """What the pages show: references that the watch's thread replaces and all other threads only read."""
+class Site(Protocol):
+    """What answers HTTP requests: the state of one watch, or those of a node."""
+
+    counts: Counter[str]
+
+    def find_route(self, path: str) -> Route | None:
+        """Return what answers requests for this path."""
+
+
+class ShownWatch:
+    """What the pages of one watch show: references that one thread replaces and all others only read."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -51,6 +61,20 @@ class PublishedState:
         self.counts: Counter[str] = Counter()
         self.metrics_collector: MetricsCollector | None = None  # made by the first scrape
         self.rendered_page: tuple[Snapshot | None, bytes] | None = None  # the last page, and the state that it shows
+
+    def fresh_snapshot(self) -> Snapshot | None:
+        """The state now."""
+        return self.snapshot
+
+    def find_route(self, path: str) -> Route | None:
+        return partial(ROUTES[path], self) if path in ROUTES else None
+
+
+class PublishedState(ShownWatch):
+    """The state that the watch of this process publishes."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         # Signalled to request the state; never closed, as a client may still signal it.
         self.request_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_requested = False  # whether it was signalled: most iterations need no system call
@@ -100,6 +124,9 @@ class RequestError(ValueError):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
+
+
+Route = Callable[[str], "HttpResponse"]  # takes what the client accepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +183,14 @@ def parse_request(head: bytes) -> Request:
     return Request(line[1].decode(), line[2].partition(b"?")[0].decode(), accept, authorization)
 
 
-def answer(client: socket.socket, published: PublishedState, access: AccessPolicy) -> None:
+def answer(client: socket.socket, site: Site, access: AccessPolicy) -> None:
     """Reads one request and answers it under `access`; OSError when the client is gone or too slow."""
     has_body = True
     try:
         request = read_request(client)
         if request is None:
             return
-        response = _respond(published, request, access)
+        response = _respond(site, request, access)
         has_body = request.method != "HEAD"
     except RequestError as error:
         response = HttpResponse(f"{error}\n".encode(), code=error.code)
@@ -181,39 +208,39 @@ def answer(client: socket.socket, published: PublishedState, access: AccessPolic
     client.sendall(head.encode() + (response.body if has_body else b""))
 
 
-def _respond(published: PublishedState, request: Request, access: AccessPolicy) -> HttpResponse:
+def _respond(site: Site, request: Request, access: AccessPolicy) -> HttpResponse:
     refusal = access.refusal(request.authorization)
     if refusal is not None:
-        published.counts["refused"] += 1
+        site.counts["refused"] += 1
         return HttpResponse(refusal.text.encode(), code=refusal.code, headers=refusal.headers)
     if request.method not in ("GET", "HEAD"):
         return HttpResponse(b"only GET and HEAD\n", code=405, headers="Allow: GET, HEAD\r\n")
-    route = ROUTES.get(request.path)
+    route = site.find_route(request.path)
     if route is None:
         return HttpResponse(b"not found\n", code=404)
     try:
-        return route(published, request.accept)
+        return route(request.accept)
     except Exception as error:  # a bug in memwatch: reported to the client and counted
-        published.counts["page_failed"] += 1
+        site.counts["page_failed"] += 1
         text = f"internal error: {type(error).__name__}: {error}\n"
         return HttpResponse(text.encode("utf-8", "replace"), code=500)
 
 
-def healthy(published: PublishedState, accept: str = "") -> HttpResponse:
+def healthy(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """Whether memwatch's loop is running."""
-    snapshot, last_t = published.snapshot, published.last_iteration_t
+    snapshot, last_t = shown.snapshot, shown.last_iteration_t
     if snapshot is None or last_t is None:
         return HttpResponse(b"starting\n")
-    silent_seconds = published.clock.now() - last_t
-    if not published.is_finished and silent_seconds > max(LOOP_STALL_SECONDS, 5 * snapshot.pace_seconds):
+    silent_seconds = shown.clock.now() - last_t
+    if not shown.is_finished and silent_seconds > max(LOOP_STALL_SECONDS, 5 * snapshot.pace_seconds):
         text = f"stalled: nothing new for {format_duration(silent_seconds)}\n"
         return HttpResponse(text.encode(), code=503)
     return HttpResponse(b"ok\n")
 
 
-def ready(published: PublishedState, accept: str = "") -> HttpResponse:
+def ready(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """Whether the trainer's memory has been read, or memwatch waits for a trainer."""
-    snapshot = published.fresh_snapshot()
+    snapshot = shown.fresh_snapshot()
     if snapshot is not None and snapshot.state is WatchState.WAITING:
         return HttpResponse(b"waiting for a trainer\n")
     if snapshot is None or (snapshot.sample_t is None and snapshot.exited is None):
@@ -221,55 +248,55 @@ def ready(published: PublishedState, accept: str = "") -> HttpResponse:
     return HttpResponse(b"ready\n")
 
 
-def status_json(published: PublishedState, accept: str = "") -> HttpResponse:
-    snapshot = published.fresh_snapshot()
+def status_json(shown: ShownWatch, accept: str = "") -> HttpResponse:
+    snapshot = shown.fresh_snapshot()
     if snapshot is None:
         return HttpResponse(b'{"error": "no sample yet"}\n', "application/json", 503)
     return HttpResponse(json.dumps(snapshot_to_dict(snapshot), allow_nan=False).encode() + b"\n", "application/json")
 
 
-def metrics(published: PublishedState, accept: str = "") -> HttpResponse:
-    if published.metrics_collector is None:
+def metrics(shown: ShownWatch, accept: str = "") -> HttpResponse:
+    if shown.metrics_collector is None:
         from memwatch.outputs.metrics.collector import MetricsCollector  # with prometheus_client: 8 MiB
 
-        published.metrics_collector = MetricsCollector(published.fresh_snapshot, published.counts, published.clock)
-    return HttpResponse(*published.metrics_collector.render(accept))
+        shown.metrics_collector = MetricsCollector(shown.fresh_snapshot, shown.counts, shown.clock)
+    return HttpResponse(*shown.metrics_collector.render(accept))
 
 
-def growth_folded(published: PublishedState, accept: str = "") -> HttpResponse:
+def growth_folded(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """The code that raised memory in the latest recordings, as folded stacks."""
-    return HttpResponse(profile_formats.folded(_growth(published)[1]).encode("utf-8", "replace"))
+    return HttpResponse(profile_formats.folded(_growth(shown)[1]).encode("utf-8", "replace"))
 
 
-def growth_speedscope(published: PublishedState, accept: str = "") -> HttpResponse:
+def growth_speedscope(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """The same code as a profile for speedscope."""
-    command, growth = _growth(published)
+    command, growth = _growth(shown)
     return HttpResponse(profile_formats.speedscope(growth, command).encode("utf-8", "replace"), "application/json")
 
 
-def _growth(published: PublishedState) -> tuple[str, tuple[StackGrowth, ...]]:
+def _growth(shown: ShownWatch) -> tuple[str, tuple[StackGrowth, ...]]:
     """The trainer's command, and the growth attributed to its code."""
-    snapshot = published.fresh_snapshot()
+    snapshot = shown.fresh_snapshot()
     if snapshot is None or snapshot.diagnosis is None:
         return "", ()
     return snapshot.command, snapshot.diagnosis.credits
 
 
-def index(published: PublishedState, accept: str = "") -> HttpResponse:
+def index(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """The state of the watch as a page; rendered once per state (10 ms), however many clients ask."""
     from memwatch.outputs.html import status_page  # imports the charts: 1.6 MiB
 
-    snapshot, rendered = published.fresh_snapshot(), published.rendered_page
+    snapshot, rendered = shown.fresh_snapshot(), shown.rendered_page
     if rendered is None or rendered[0] is not snapshot:
         links = [path for path in ROUTES if path != "/"]
-        published.rendered_page = rendered = (
+        shown.rendered_page = rendered = (
             snapshot,
             status_page.render_home_page(snapshot, links).encode("utf-8", "replace"),
         )
     return HttpResponse(rendered[1], "text/html; charset=utf-8")
 
 
-ROUTES: dict[str, Callable[[PublishedState, str], HttpResponse]] = {
+ROUTES: dict[str, Callable[[ShownWatch, str], HttpResponse]] = {
     "/": index,
     "/metrics": metrics,
     "/status.json": status_json,

@@ -16,7 +16,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.errors import ConfigError, SourceError
 from memwatch.outputs.http import routes
 from memwatch.outputs.http.client_access import TLS, AccessPolicy, AccessPolicyReloader
-from memwatch.outputs.http.routes import PublishedState
+from memwatch.outputs.http.routes import PublishedState, Site
 
 MOST_CLIENTS = 8  # clients that are answered at the same time; for one more the slowest is cut off (chosen)
 MIN_CLIENT_SECONDS = 0.5  # no client is cut off for another before this; the other then gets a 503 (chosen)
@@ -36,13 +36,16 @@ class WebServer:
         clock: Clock,
         access_policy: AccessPolicyReloader | None = None,
         client_seconds: float = CLIENT_SECONDS,
+        *,
+        site: Site | None = None,
     ) -> None:
         """Binds now, so that a port in use is reported at the start; port 0 means any free one. Raises ConfigError.
 
-        Without an `access_policy`, which may be replaced at any time, everybody who can reach the port is answered.
+        Without an `access_policy`, which may be replaced at any time, everybody who can reach the port is answered. It
+        shows `site`; by default what is published to it.
         """
         self.access_policy = access_policy or AccessPolicyReloader(AccessPolicy)
-        self._client_seconds = client_seconds
+        self._client_seconds, self._site = client_seconds, site
         self._listener = _listen(address, port)
         self._begin(clock)
 
@@ -181,7 +184,7 @@ class WebServer:
             except OSError:
                 self.published.counts["handshake_failed"] += 1
                 raise
-            routes.answer(connection, self.published, access)
+            routes.answer(connection, self._site or self.published, access)
         except OSError:  # the client went away or was too slow
             pass
         finally:

@@ -39,6 +39,7 @@ MOST_SERIES = 256  # series of one metric
 MOST_LOG_NAMES = 64  # gauges and phases that the log names
 LABEL_LENGTH = 120  # characters of a label value
 
+WatchedTrainer = tuple[Mapping[str, str], Snapshot, Mapping[str, int]]  # its labels, its state, counts of its events
 LabelledValue = tuple[Sequence[str], float | None]  # label values, value; None is unknown
 Value = tuple[MetricFamily, float | None]  # the value of a family without labels; None is unknown
 
@@ -67,24 +68,61 @@ class MetricsCollector(Collector):
         """Yields every metric that is known now; of a trainer that has ended, only that it is down and why."""
         began = time.perf_counter()
         snapshot = self._read()
+        yield from self._own_metrics()
+        yield from event_metrics(self._counts)
+        if snapshot is not None:
+            yield from watch_metrics(snapshot, self._clock.now())
+        yield from _values((f.SCRAPE_DURATION, time.perf_counter() - began))
+
+    def _own_metrics(self) -> Iterator[Metric]:
         yield from _values(*_process())
         yield from _rows(f.BUILD, [(self._build, 1.0)])
-        yield from _values(*((family, self._counts.get(family.event, 0)) for family in f.FAMILIES if family.event))
-        if snapshot is not None:
-            yield from _watch(snapshot, self._clock.now())
-            if snapshot.up:
-                yield from _target(snapshot)
-                yield from _memory(snapshot.resources)
-                yield from _growth(snapshot.resources)
-                yield from _forecasts(snapshot.resources)
-                if snapshot.sample is not None:
-                    yield from _sample(snapshot.sample)
-                if (beside := snapshot.neighbours) is not None:
-                    yield from _rows(f.CGROUP_OTHERS, [((beside.cgroup,), beside.others_bytes)])
-                if snapshot.diagnosis is not None:
-                    yield from _diagnosis(snapshot.diagnosis)
-                yield from _expectations(snapshot)
+
+
+class NodeMetricsCollector(MetricsCollector):
+    """The same for all watches of a node, with labels that tell these apart."""
+
+    def __init__(self, read: Callable[[], Iterable[WatchedTrainer]], counts: Mapping[str, int], clock: Clock) -> None:
+        super().__init__(lambda: None, counts, clock)
+        self._read_all = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields what is known of memwatch and of the trainers, each metric once."""
+        began = time.perf_counter()
+        trainers = list(self._read_all())
+        yield from self._own_metrics()
+        yield from event_metrics(self._counts, f.SERVER_EVENT_FAMILIES)
+        yield from _values((f.NODE_TRAINERS, len(trainers)))
+        merged: dict[str, Metric] = {}
+        for labels, snapshot, counts in trainers:
+            for metric in (*event_metrics(counts, f.WATCH_EVENT_FAMILIES), *watch_metrics(snapshot, self._clock.now())):
+                whole = merged.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                for sample in metric.samples:
+                    whole.add_sample(sample.name, {**labels, **sample.labels}, sample.value)
+        yield from merged.values()
         yield from _values((f.SCRAPE_DURATION, time.perf_counter() - began))
+
+
+def event_metrics(counts: Mapping[str, int], families: Iterable[MetricFamily] = f.EVENT_FAMILIES) -> Iterator[Metric]:
+    """Yields how often each event occurred."""
+    yield from _values(*((family, counts.get(family.event, 0)) for family in families))
+
+
+def watch_metrics(snapshot: Snapshot, now: float) -> Iterator[Metric]:
+    """Yields every metric of one watch; of a trainer that has ended, only that it is down and why."""
+    yield from _watch(snapshot, now)
+    if snapshot.up:
+        yield from _target(snapshot)
+        yield from _memory(snapshot.resources)
+        yield from _growth(snapshot.resources)
+        yield from _forecasts(snapshot.resources)
+        if snapshot.sample is not None:
+            yield from _sample(snapshot.sample)
+        if (beside := snapshot.neighbours) is not None:
+            yield from _rows(f.CGROUP_OTHERS, [((beside.cgroup,), beside.others_bytes)])
+        if snapshot.diagnosis is not None:
+            yield from _diagnosis(snapshot.diagnosis)
+        yield from _expectations(snapshot)
 
 
 # --- known values, as metrics ---------------------------------------------------------------------------------------

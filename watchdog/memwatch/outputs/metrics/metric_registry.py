@@ -64,6 +64,7 @@ WEB_REFUSALS = _events(
 WEB_HANDSHAKE_FAILURES = _events(
     "web_handshake_failures", "handshake_failed", "Connections whose TLS handshake failed."
 )
+NODE_TRAINERS = _gauge("node_trainers", "Trainers of this node that memwatch serve watches, by rules.")
 SCRAPE_DURATION = _gauge("scrape_duration_seconds", "Time spent on collecting the metrics of this scrape, in seconds.")
 PROCESS_CPU = _process("cpu_seconds", "CPU time used by memwatch itself, in seconds.", "counter")
 PROCESS_RESIDENT = _process("resident_memory_bytes", "Resident memory of memwatch itself, in bytes.")
@@ -219,3 +220,6 @@ TORCH_STORAGE = _gauge(
 MEMORY_KIND = _gauge("memory_kind_bytes", "Memory of the trainer's own process by kind, in bytes.", "kind")
 
 FAMILIES = tuple(one for one in tuple(globals().values()) if isinstance(one, MetricFamily))
+EVENT_FAMILIES = tuple(one for one in FAMILIES if one.event)
+SERVER_EVENT_FAMILIES = (PAGE_FAILURES, WEB_REFUSALS, WEB_HANDSHAKE_FAILURES)  # of these each HTTP server has its own
+WATCH_EVENT_FAMILIES = tuple(one for one in EVENT_FAMILIES if one not in SERVER_EVENT_FAMILIES)

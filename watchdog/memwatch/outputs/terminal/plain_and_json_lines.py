@@ -93,8 +93,11 @@ class PlainLines(_LineSink):
         verbose: bool = False,
         local_time: Callable[[float], time.struct_time] = time.localtime,
         journal_priority: Callable[[Notice], int] | None = None,
+        label: str = "",
     ) -> None:
+        """`label` stands before each text."""
         super().__init__(stream)
+        self._label = label
         self._is_news = (lambda _: True) if verbose else NoticeFilter()
         self._local_time, self._priority = local_time, journal_priority
 
@@ -105,7 +108,7 @@ class PlainLines(_LineSink):
                     prefix = time.strftime("%H:%M:%S ", self._local_time(notice.t))
                 else:
                     prefix = f"<{self._priority(notice)}>"
-                self._put(f"{prefix}{to_text_line(notice)}")
+                self._put(f"{prefix}{self._label}{to_text_line(notice)}")
         self._send()
 
 

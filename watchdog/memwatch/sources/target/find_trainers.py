@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from memwatch.core.measurements import Target
+from memwatch.core.text_and_units import printable
 from memwatch.core.trainer_rules import TrainerRule, Workload
 from memwatch.errors import AttachError
 from memwatch.sources.target.process_table import (
@@ -36,30 +37,53 @@ class FoundTrainer:
     workload: Workload
 
 
-def find_trainers(rules: Sequence[TrainerRule], root: str = "/proc", host: str = "/") -> list[FoundTrainer]:
-    """Return the trainers that are to be watched, by PID.
+class TrainerFinder:
+    """Searches for the trainers of a node, again and again.
 
-    The first rule that fits a family's topmost process decides about the family. AttachError for a regular expression
-    that takes too long.
+    A process that has outlived the trainer that started it is no trainer of its own.
     """
-    processes = {one.pid: one for one in read_processes(root)}
-    for own in memwatch_pids(processes):
-        del processes[own]
-    looks = {pid: _Look(process, root, host) for pid, process in processes.items()}
-    decided: dict[int, TrainerRule] = {}
-    for rule in rules:
-        free = [one for one in processes.values() if nearest_ancestor(one.pid, decided, processes) is None]
-        fitting = {one.pid: one for one in _matching(rule, free) if looks[one.pid].fits(rule)}
-        above = {pid for found in decided for pid in _ancestors(found, processes)}
-        for top in family_tops(fitting, processes):
-            if top.pid not in above:  # its memory is counted with the trainer's that it has started otherwise
-                decided[top.pid] = rule
-    found = []
-    for pid, rule in sorted(decided.items()):
-        with suppress(AttachError):  # it has ended meanwhile
-            if rule.policy != "ignore":
-                found.append(FoundTrainer(identify(pid, root), looks[pid].command, rule, looks[pid].workload))
-    return found
+
+    def __init__(self, rules: Sequence[TrainerRule], root: str = "/proc", host: str = "/") -> None:
+        self._rules, self._root, self._host = rules, root, host
+        self._families: dict[int, set[int]] = {}  # by trainer: its PID and those of its descendants
+        self._orphans = set[int]()
+
+    def find(self) -> list[FoundTrainer]:
+        """Return the trainers that are to be watched, by PID.
+
+        The first rule that fits a family's topmost process decides about the family. AttachError for a regular
+        expression that takes too long.
+        """
+        processes = {one.pid: one for one in read_processes(self._root)}
+        for own in memwatch_pids(processes):
+            del processes[own]
+        left_behind = (family for pid, family in self._families.items() if pid not in processes)
+        self._orphans = self._orphans.union(*left_behind) & processes.keys()
+        looks = {pid: _Look(one, self._root, self._host) for pid, one in processes.items() if pid not in self._orphans}
+        decided = self._decide(processes, looks)
+        self._families = {pid: set() for pid in decided}
+        for pid in processes:
+            if (top := nearest_ancestor(pid, decided, processes)) is not None:
+                self._families[top].add(pid)
+        found = []
+        for pid, rule in sorted(decided.items()):
+            with suppress(AttachError):  # it has ended meanwhile
+                if rule.policy != "ignore":
+                    target = identify(pid, self._root)
+                    found.append(FoundTrainer(target, printable(processes[pid].command), rule, looks[pid].workload))
+        return found
+
+    def _decide(self, processes: Mapping[int, ProcessInfo], looks: Mapping[int, _Look]) -> dict[int, TrainerRule]:
+        """Return the rule for each topmost process of a family that one fits."""
+        decided: dict[int, TrainerRule] = {}
+        for rule in self._rules:
+            free = [processes[pid] for pid in looks if nearest_ancestor(pid, decided, processes) is None]
+            fitting = {one.pid: one for one in _matching(rule, free) if looks[one.pid].fits(rule)}
+            above = set[int]().union(*(_ancestors(pid, processes) for pid in decided))
+            for top in family_tops(fitting, processes):
+                if top.pid not in above:  # what it started is watched already, and would be counted twice
+                    decided[top.pid] = rule
+        return decided
 
 
 def _matching(rule: TrainerRule, processes: Sequence[ProcessInfo]) -> Sequence[ProcessInfo]:
@@ -86,10 +110,6 @@ class _Look:
         if rule.match is None and not (is_python(self._process, self._root) or self._has_gpu):
             return False
         return not rule.names_place or rule.fits_place(self._cgroups, self.workload)
-
-    @property
-    def command(self) -> str:
-        return self._process.command
 
     @cached_property
     def workload(self) -> Workload:
