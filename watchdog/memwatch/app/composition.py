@@ -126,7 +126,9 @@ class TrainerWatch:
             self._readers = make_readers(config, facts, stack)
             self._log = self._open_log()
             self._sources.append(stack.enter_context(closing(self._with_marks(self._log))))
-            self._waker = stack.enter_context(closing(CgroupWaker(self._readers.cgroup.level_directories)))
+            is_one_of_many = self._session.pace is not None
+            waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=is_one_of_many)
+            self._waker = stack.enter_context(closing(waker))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
             self._checkpoints = stack.enter_context(closing(checkpoints))
             self._trainer = WatchedTrainer(
@@ -139,10 +141,11 @@ class TrainerWatch:
                 systemd_status=read_exit_status,
                 log_end=self._log.read_last_text,
             )
-            self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target)))
+            budget = self._session.examination_budget
+            self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target, budget=budget)))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
             if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
-                look = SignalHandlingLook(facts.target, self._signal_plan)
+                look = SignalHandlingLook(facts.target, self._signal_plan, budget=budget)
                 self._sources.append(stack.enter_context(closing(look)))
             self._add_remarks()
             self._store, attached = self._open_history(stack)
@@ -199,8 +202,8 @@ class TrainerWatch:
                 self._clock,
             )
             if session.pace is not None:
-                peek = MemoryPeek(self._facts.target.pid, self._readers.cgroup.level_directories)
-                sleep = session.pace.with_peeks(sleep, self._stack.enter_context(closing(peek)), self._headroom)
+                peek = self._stack.enter_context(closing(MemoryPeek(self._facts.target.pid)))
+                sleep = session.pace.with_peeks(sleep, peek, self._aimed_at_headroom)
             if session.is_brief:
                 loop.run_briefly(attached, sleep)
                 return None
@@ -216,10 +219,14 @@ class TrainerWatch:
                 self._leave_end_page(session.web, self._lifecycle.end_page_seconds)
         return exited
 
-    def _headroom(self) -> float | None:
-        """That of main memory as last read, in bytes; None where no limit is known."""
+    def _aimed_at_headroom(self, peek: MemoryPeek) -> float | None:
+        """Have `peek` read the trainer's cgroup, if it is its own; return the headroom as last read, None without."""
         known = self._engine.wake_thresholds()
-        return None if known is None else known[1].headroom_bytes
+        if known is None:
+            return None
+        cgroup, limit, _ = known
+        peek.read_cgroup(self._readers.cgroup.level_directories()[0] if cgroup is not None and cgroup.owned else None)
+        return limit.headroom_bytes
 
     def _report_end(self) -> None:
         """Print the summary, and announce the end where others look for it."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memwatch.app.watch_session import ExaminationBudget
 from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
 from memwatch.core.examination import Examination
 from memwatch.core.measurements import Target
@@ -37,8 +38,9 @@ class ExaminationLauncher:
 
     name = "diagnosis"
 
-    def __init__(self, target: Target, code: str = _EXAMINATION_CODE) -> None:
-        self._target = target
+    def __init__(self, target: Target, code: str = _EXAMINATION_CODE, budget: ExaminationBudget | None = None) -> None:
+        """`budget` is for the examinations of several trainers together."""
+        self._target, self._budget = target, budget
         self._workers = {is_recording: Worker(code, "the examination") for is_recording in (False, True)}
         self._running: dict[bool, Diagnose] = {}  # by whether it is a recording
         self._answered_t: dict[bool, float] = {}  # of workers that wait
@@ -49,6 +51,9 @@ class ExaminationLauncher:
         """Start it, unless one of its kind is running; that no process can be started is reported as its outcome."""
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._running:
+            return
+        if self._budget is not None and not self._budget.may_examine():
+            self._failed.append((asked, "the examinations of this node have used their CPU time"))
             return
         request = ExaminationRequest(self._target, asked, time.clock_gettime(time.CLOCK_BOOTTIME))
         worker = self._workers[is_recording]
@@ -92,6 +97,8 @@ class ExaminationLauncher:
                 del self._running[is_recording]
                 self._answered_t[is_recording] = now
                 ended.append((asked, found))
+                if self._budget is not None:
+                    self._budget.spend(found.cpu_seconds)
         for is_recording, worker in self._workers.items():
             if now - self._answered_t.get(is_recording, now) > IDLE_SECONDS:
                 worker.stop(now)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memwatch.actions.signal_sender import SignalPlan
+from memwatch.app.watch_session import ExaminationBudget
 from memwatch.core.events import Event, SignalHandlingSeen
 from memwatch.core.measurements import SignalHandling, Target
 from memwatch.errors import SourceError
@@ -17,6 +18,8 @@ from memwatch.system.python_workers import Task, serve_task
 
 FIRST_LOOK_AGE_SECONDS = 5.0  # of the trainer: a younger one is still importing its modules (chosen)
 NEXT_LOOK_SECONDS = (20.0, 120.0)  # after the first and the second look; there are three at most (chosen)
+TASK_CPU_SECONDS = 0.25  # of one look (measured), most of it Python's start and imports
+RETRY_SECONDS = 30.0  # after a look that the budget of several watches did not permit (chosen)
 TASK_SECONDS = 30.0  # then the process is killed: it has a low priority and may wait for a core
 _CODE = "from memwatch.app.signal_handling_look import serve; serve()"
 
@@ -34,9 +37,18 @@ class SignalHandlingLook:
 
     name = "signal handling"
 
-    def __init__(self, target: Target, plan: Callable[[], SignalPlan], code: str = _CODE) -> None:
-        """`plan` chooses the signal of an interrupt by what the trainer's process catches and ignores now."""
-        self._target, self._plan, self._code = target, plan, code
+    def __init__(
+        self,
+        target: Target,
+        plan: Callable[[], SignalPlan],
+        code: str = _CODE,
+        budget: ExaminationBudget | None = None,
+    ) -> None:
+        """`plan` chooses the signal of an interrupt by what the trainer's process catches and ignores now.
+
+        `budget` is for the looks at several trainers, and for their examinations.
+        """
+        self._target, self._plan, self._code, self._budget = target, plan, code, budget
         self._due_t: float | None = None
         self._looks = 0
         self._signal = ""
@@ -48,12 +60,17 @@ class SignalHandlingLook:
             if found is None:
                 return []
             self._task = None
+            if self._budget is not None:
+                self._budget.spend(TASK_CPU_SECONDS)
             return self._report(now, _unknown(self._signal, found) if isinstance(found, str) else found)
         if self._due_t is None:
             self._due_t = now + max(0.0, FIRST_LOOK_AGE_SECONDS - age_seconds(self._target))
         return self._look(now) if now >= self._due_t else []
 
     def _look(self, now: float) -> Sequence[Event]:
+        if self._budget is not None and not self._budget.may_examine():
+            self._due_t = now + RETRY_SECONDS
+            return []
         self._due_t = now + (NEXT_LOOK_SECONDS[self._looks] if self._looks < len(NEXT_LOOK_SECONDS) else math.inf)
         self._looks += 1
         plan = self._plan()

@@ -160,9 +160,19 @@ class WatchPace(Protocol):
         """Return the time until the next tick, in seconds."""
 
     def with_peeks(
-        self, sleep: Callable[[float], bool], peek: MemoryPeek, headroom: Callable[[], float | None]
+        self, sleep: Callable[[float], bool], peek: MemoryPeek, aim: Callable[[MemoryPeek], float | None]
     ) -> Callable[[float], bool]:
-        """Return a sleep that ends early when memory has moved by much of the headroom (bytes)."""
+        """Return a sleep that ends early when memory has moved by much of the headroom, which `aim` returns (bytes)."""
+
+
+class ExaminationBudget(Protocol):
+    """CPU time for the examinations of several watches together."""
+
+    def may_examine(self) -> bool:
+        """Whether there is some left now."""
+
+    def spend(self, cpu_seconds: float) -> None:
+        """Note what an examination has used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,7 @@ class WatchSession:
     sleep_slice_seconds: float = math.inf  # should_stop is asked at least this often, also within a long sleep
     make_sleeper: Callable[..., Sleeper] = Sleeper
     descriptors: tuple[int, ...] = ()  # that end a sleep when they become readable, besides those of the watch
+    examination_budget: ExaminationBudget | None = None  # of several watches together, besides that of this one
     pace: WatchPace | None = None  # of a watch that shares its share of a core with others; None: a sample per interval
 
     @property

@@ -79,7 +79,7 @@ class NodeService:
     def _open(self) -> None:
         """Open all that depends on the configuration."""
         config = self._config
-        self._board = NodeBoard(config.node.most_trainers)
+        self._board = NodeBoard(config.node.most_trainers, config.node.cpu_share)
         self._board.beat()
         self._finder = TrainerFinder(config.node.trainers)
         ended_seconds = config.daemon.end_page_seconds

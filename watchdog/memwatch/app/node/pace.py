@@ -10,18 +10,30 @@ from collections.abc import Callable
 from memwatch.sources.memory.memory_peek import MemoryPeek
 
 # The longest time between two samples: a forecast needs some in each minute, and a decision allows for two (chosen).
-MAX_INTERVAL_SECONDS = 20.0
-PEEK_SECONDS = 1.0  # between two looks at memory alone, which take 30 us with the wakeup (measured), a sample 2 ms
+MAX_INTERVAL_SECONDS = 30.0
+MIN_PEEK_SECONDS = 1.0  # between two looks at memory alone (chosen) ...
+PEEKS = (
+    6  # ... and how many there are between two samples at most: one takes 0.3 ms of a cold core, a sample 5 (measured)
+)
+EXAMINATION_SHARE = 0.25  # of what all watches may use is for examinations (chosen)
+EXAMINATION_BURST_SECONDS = 1.0  # of CPU that examinations may use at once (chosen: one of a torch program)
 PEEK_SHARE = 0.05  # of the headroom: memory that has moved by more since the last sample is sampled at once (chosen)
 COST_WEIGHT = 0.3  # of the latest sample in the average of what one costs (chosen)
-_SUPERVISOR_T, _WATCHES, _FIRST = 0, 1, 2
+_SUPERVISOR_T, _WATCHES, _SAVED, _SAVED_T, _FIRST = range(5)
 
 
 class NodeBoard:
-    """Shared memory of all processes of a node: when each last iterated, and how many watches there are."""
+    """Shared memory of all processes of a node: when each last iterated, how many watches there are, what they may use.
 
-    def __init__(self, most_watches: int) -> None:
+    Two that write at once may lose what one of them spent: no lock is held by a process that may be killed.
+    """
+
+    def __init__(self, most_watches: int, cpu_share: float) -> None:
+        """`cpu_share` of a core is for all watches and their examinations."""
+        self.watch_share = (1.0 - EXAMINATION_SHARE) * cpu_share
+        self._examination_share = EXAMINATION_SHARE * cpu_share
         self._values = memoryview(mmap.mmap(-1, 8 * (_FIRST + most_watches))).cast("d")
+        self._values[_SAVED], self._values[_SAVED_T] = EXAMINATION_BURST_SECONDS, time.monotonic()
         self.free = list(range(_FIRST, _FIRST + most_watches))  # slots
 
     @property
@@ -40,41 +52,56 @@ class NodeBoard:
         """Return when it last iterated, as time.monotonic()."""
         return self._values[slot]
 
+    def may_examine(self) -> bool:
+        """Whether the node's examinations may use more CPU time now."""
+        now, values = time.monotonic(), self._values
+        earned = self._examination_share * (now - values[_SAVED_T])
+        values[_SAVED] = min(EXAMINATION_BURST_SECONDS, values[_SAVED] + earned)
+        values[_SAVED_T] = now
+        return values[_SAVED] > 0.0
+
+    def spend(self, cpu_seconds: float) -> None:
+        """Note what an examination has used."""
+        self._values[_SAVED] -= cpu_seconds
+
 
 class SharedPace:
     """The pace of one of the watches: what its samples cost sets their number."""
 
-    def __init__(
-        self, board: NodeBoard, slot: int, least_seconds: float, most_seconds: float, cpu_share: float
-    ) -> None:
-        """`cpu_share` of a core is for all watches; `least_seconds` lie between two samples in any case."""
-        self._board, self._slot, self._cpu_share = board, slot, cpu_share
+    def __init__(self, board: NodeBoard, slot: int, least_seconds: float, most_seconds: float) -> None:
+        """`least_seconds` lie between two ticks in any case."""
+        self._board, self._slot = board, slot
         self._least, self._most = least_seconds, max(least_seconds, most_seconds)
-        self._cpu_seconds = time.process_time()
+        self._cpu_seconds: float | None = None  # at the last tick
         self._cost = 0.0  # CPU seconds from one tick to the next, averaged
+        self.interval = least_seconds  # from the last tick to the next
 
     def next_interval(self) -> float:
         """Return the time until the next tick."""
         self._board.beat(self._slot)
         before, self._cpu_seconds = self._cpu_seconds, time.process_time()
-        cost = self._cpu_seconds - before
-        self._cost = cost if self._cost == 0.0 else self._cost + COST_WEIGHT * (cost - self._cost)
-        wanted = self._cost * max(1, self._board.watches) / self._cpu_share
-        return min(max(self._least, wanted), self._most)
+        if before is not None:
+            cost = self._cpu_seconds - before
+            self._cost = cost if self._cost == 0.0 else self._cost + COST_WEIGHT * (cost - self._cost)
+        wanted = self._cost * max(1, self._board.watches) / self._board.watch_share
+        self.interval = min(max(self._least, wanted), self._most)
+        return self.interval
 
     def with_peeks(
-        self, sleep: Callable[[float], bool], peek: MemoryPeek, headroom: Callable[[], float | None]
+        self, sleep: Callable[[float], bool], peek: MemoryPeek, aim: Callable[[MemoryPeek], float | None]
     ) -> Callable[[float], bool]:
-        """Return a sleep that ends early when memory has moved by PEEK_SHARE of the headroom (bytes)."""
+        """Return a sleep that ends early when memory has moved by PEEK_SHARE of the headroom, which `aim` returns."""
 
         def sleep_with_peeks(seconds: float) -> bool:
-            if seconds <= PEEK_SECONDS:
+            pause = max(MIN_PEEK_SECONDS, self.interval / PEEKS)
+            if seconds <= pause:
                 return sleep(seconds)
             end = time.monotonic() + seconds
-            before, room = peek.read(), headroom()
+            room = aim(peek)
+            before = peek.read()
             tolerated = math.inf if room is None else PEEK_SHARE * max(0.0, room)
             while (left := end - time.monotonic()) > 0.0:
-                if sleep(min(left, PEEK_SECONDS)):
+                if sleep(min(left, pause)):
                     return True
                 if any(abs(now - then) > tolerated for now, then in zip(peek.read(), before, strict=True)):
                     return True

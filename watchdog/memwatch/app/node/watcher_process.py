@@ -61,8 +61,8 @@ def reset_after_fork(signals: Sequence[int], closed: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def watcher_config(config: Config, found: FoundTrainer, watches: int) -> Config:
-    """The configuration of one watch: its trainer, its rule's policy, its part of what all may use."""
+def watcher_config(config: Config, found: FoundTrainer) -> Config:
+    """The configuration of one watch: its trainer, and its rule's policy."""
     is_observed = found.rule.policy == "observe"
     return replace(
         config,
@@ -70,7 +70,6 @@ def watcher_config(config: Config, found: FoundTrainer, watches: int) -> Config:
         node=NodeConfig(),
         listen=NONE,
         policy=replace(config.policy, act=config.policy.act and not is_observed),
-        diagnosis=replace(config.diagnosis, cpu_share=config.diagnosis.cpu_share / max(1, watches)),
         daemon=replace(config.daemon, lock_memory=False),  # locked pages are not shared
     )
 
@@ -88,11 +87,14 @@ class _UntilSupervisorEnds(StopOnSignal):
 
 
 def _watch(found: FoundTrainer, config: Config, setup: WatcherSetup, slot: int) -> int:
-    own = watcher_config(config, found, setup.board.watches)
+    own = watcher_config(config, found)
     clock = SystemClock()
-    reporter = StateReporter(setup.states_address, found.target.pid, found.rule.policy, found.workload)
     checkpoint = own.policy.checkpoint_seconds
     most = MAX_INTERVAL_SECONDS if checkpoint is None else min(MAX_INTERVAL_SECONDS, checkpoint)
+    pace = SharedPace(setup.board, slot, own.memory.interval_seconds, most)
+    reporter = StateReporter(
+        setup.states_address, found.target.pid, found.rule.policy, found.workload, lambda: pace.interval
+    )
     session = WatchSession(
         own,
         clock,
@@ -103,7 +105,8 @@ def _watch(found: FoundTrainer, config: Config, setup: WatcherSetup, slot: int) 
         signals=STOP_SIGNALS,
         prints_summary=False,
         descriptors=(reporter.fileno(), setup.supervisor_fd),
-        pace=SharedPace(setup.board, slot, own.memory.interval_seconds, most, config.node.cpu_share),
+        examination_budget=setup.board,
+        pace=pace,
     )
     try:
         with TrainerWatch(session, _UntilSupervisorEnds(setup.supervisor_fd), read_target_facts(found.target)) as watch:

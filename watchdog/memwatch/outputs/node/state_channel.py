@@ -1,7 +1,8 @@
 """How the state of each watch reaches the process that answers HTTP for the node.
 
-A watch connects to a Unix socket. A byte from there asks for its state, which follows as its length and msgpack; at its
-end it sends the last one unasked. Where nobody answers, a watch goes on and connects again later.
+A watch connects to a Unix socket. A byte from there asks for its state, which follows as its length and msgpack. A watch
+that ticks rarely sends it with each tick, and every one does at its end. Where nobody answers, a watch goes on and
+connects again later.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ RECONNECT_SECONDS = 5.0  # between two attempts of a watch (chosen)
 SEND_SECONDS = 1.0  # for a state to be taken, before the watch gives up the connection (chosen)
 ANSWER_SECONDS = 1.0  # for all watches to answer, before those that have not are shown as they were (chosen)
 FRESH_SECONDS = 0.5  # a younger state is not asked for anew (chosen)
+PUSH_SECONDS = (
+    5.0  # a watch that ticks as rarely sends each state unasked: to be woken costs more than to send (measured)
+)
+PUSH_SLACK_SECONDS = 5.0  # that such a state may be late, before it is asked for (chosen)
 MAX_STATE_BYTES = 16 << 20  # of one state; a snapshot has 30 kB (measured), with findings some 100 kB
 _LENGTH = struct.Struct("!I")
 _ASK = b"?"
@@ -42,6 +47,7 @@ class TrainerState:
     snapshot: Snapshot
     counts: dict[str, int] = field(default_factory=dict)  # of its events
     is_finished: bool = False  # the watch has ended
+    fresh_seconds: float = 0.0  # until the watch has sent the next one by itself; 0: it waits to be asked
 
 
 class StateReporter:
@@ -49,8 +55,12 @@ class StateReporter:
 
     name = "node"
 
-    def __init__(self, address: str, pid: int, policy: PolicyName, workload: Workload) -> None:
+    def __init__(
+        self, address: str, pid: int, policy: PolicyName, workload: Workload, interval: Callable[[], float]
+    ) -> None:
+        """`interval` returns the time between two ticks of the watch, in seconds."""
         self._address, self._pid, self._policy, self._workload = address, pid, policy, workload
+        self._interval = interval
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connected, self._is_wanted = False, False
         self._try_t = 0.0  # when to connect again
@@ -63,6 +73,8 @@ class StateReporter:
 
     def on_loop_iteration(self) -> bool:
         self.counts["tick"] += 1
+        if self._connected and self._interval() >= PUSH_SECONDS:
+            self._is_wanted = True
         return self.wants_snapshot()
 
     def wants_snapshot(self) -> bool:
@@ -114,7 +126,11 @@ class StateReporter:
     def _send(self, snapshot: Snapshot, is_finished: bool = False) -> None:
         if not self._connected:
             return
-        state = TrainerState(self._pid, self._policy, self._workload, snapshot, dict(self.counts), is_finished)
+        interval, counts = self._interval(), dict(self.counts)
+        fresh_seconds = interval + PUSH_SLACK_SECONDS if interval >= PUSH_SECONDS else 0.0
+        state = TrainerState(
+            self._pid, self._policy, self._workload, snapshot, counts, is_finished, fresh_seconds=fresh_seconds
+        )
         data = to_msgpack(state)
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
@@ -163,7 +179,7 @@ class StateReceiver:
             asked = [
                 one
                 for one in self._connections.values()
-                if (wanted is None or one.pid in wanted or not one.pid) and now - one.received_t >= FRESH_SECONDS
+                if (wanted is None or one.pid in wanted or not one.pid) and now >= one.stale_t
             ]
             for one in asked:
                 with suppress(OSError):  # it has gone, or does not read
@@ -186,6 +202,7 @@ class StateReceiver:
             self._receive(state)
             with self._received:
                 connection.pid, connection.received_t = state.pid, time.monotonic()
+                connection.stale_t = connection.received_t + max(FRESH_SECONDS, state.fresh_seconds)
                 self._received.notify_all()
 
 
@@ -194,7 +211,7 @@ class _Connection:
 
     def __init__(self, client: socket.socket) -> None:
         self.socket, self.gone = client, False
-        self.pid, self.received_t = 0, float("-inf")
+        self.pid, self.received_t, self.stale_t = 0, float("-inf"), float("-inf")
         self._data = bytearray()
 
     def read(self) -> list[TrainerState]:

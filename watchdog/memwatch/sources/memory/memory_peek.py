@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import HeldFile, parse_count
@@ -13,12 +12,22 @@ _USAGE_FILES = ("memory.current", "memory.usage_in_bytes")  # of cgroup version 
 
 
 class MemoryPeek:
-    """Reads the memory of the trainer's first process, and that of its innermost cgroup, which has its workers."""
+    """Reads the memory of the trainer's first process, and that of its cgroup, which has its workers."""
 
-    def __init__(self, pid: int, directories: Callable[[], Sequence[str]]) -> None:
-        """`directories` returns those of the cgroup's levels, innermost first; none before the first sample."""
-        self._statm, self._directories = HeldFile(f"/proc/{pid}/statm", 128), directories
+    def __init__(self, pid: int) -> None:
+        self._statm = HeldFile(f"/proc/{pid}/statm", 128)
+        self._directory: str | None = None
         self._usage: HeldFile | None = None
+
+    def read_cgroup(self, directory: str | None) -> None:
+        """Read the cgroup with this directory from now on; None where it has others' processes, too."""
+        if directory == self._directory:
+            return
+        self.close()
+        self._directory, self._usage = directory, None
+        if directory is not None:
+            paths = [f"{directory}/{name}" for name in _USAGE_FILES]
+            self._usage = HeldFile(next((path for path in paths if os.access(path, os.R_OK)), paths[0]), 32)
 
     def read(self) -> tuple[int, int]:
         """Return the bytes of the process and of the cgroup; 0 for what cannot be read."""
@@ -36,15 +45,7 @@ class MemoryPeek:
             return 0
 
     def _cgroup_bytes(self) -> int:
-        directory = next(iter(self._directories()), None)
-        if directory is None:
-            return 0
-        if self._usage is None or not self._usage.path.startswith(f"{directory}/memory."):  # it was moved
-            if self._usage is not None:
-                self._usage.close()
-            paths = [f"{directory}/{name}" for name in _USAGE_FILES]
-            self._usage = HeldFile(next((path for path in paths if os.access(path, os.R_OK)), paths[0]), 32)
         try:
-            return parse_count(self._usage.read_bytes().strip())
+            return 0 if self._usage is None else parse_count(self._usage.read_bytes().strip())
         except SourceError:
             return 0

@@ -45,9 +45,12 @@ class CgroupWaker:
     changes when the limit is reached, and memory pressure (PSI), which without swap may come after the OOM kill.
     """
 
-    def __init__(self, directories: Callable[[], Sequence[str]]) -> None:
-        """`directories` returns those of the cgroup's levels, in the order of CgroupMemory.levels."""
-        self._directories = directories
+    def __init__(self, directories: Callable[[], Sequence[str]], *, only_limiting: bool = False) -> None:
+        """`directories` returns those of the cgroup's levels, in the order of CgroupMemory.levels.
+
+        With `only_limiting`, a cgroup that sets no limit and has others' processes wakes nobody: their memory moves.
+        """
+        self._directories, self._only_limiting = directories, only_limiting
         self._epoll = select.epoll()
         self._directory: str | None = None
         self._thresholds: list[_Threshold] = []
@@ -111,7 +114,7 @@ class CgroupWaker:
             return None
         levels = zip(directories, cgroup.levels, strict=False)
         bound = (directory for directory, level in levels if limit.origin == f"cgroup {level.path}")
-        return next(bound, directories[0])
+        return next(bound, directories[0] if cgroup.owned or not self._only_limiting else None)
 
     def _read_usage(self) -> int | None:
         """Read the level's use in bytes, which a sample may have seconds late; None without thresholds."""
