@@ -123,11 +123,12 @@ class TrainerWatch:
             _allow_descriptors(stack)
             self._signaller = stack.enter_context(closing(PidfdSignaller(facts.target, is_same_process)))
             self._status = stack.enter_context(closing(HeldFile(f"/proc/{pid}/status", 8192)))
-            self._readers = make_readers(config, facts, stack)
+            pace = self._session.pace
+            watches = (lambda: 1) if pace is None else pace.watches
+            self._readers = make_readers(config, facts, stack, watches=watches)
             self._log = self._open_log()
             self._sources.append(stack.enter_context(closing(self._with_marks(self._log))))
-            is_one_of_many = self._session.pace is not None
-            waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=is_one_of_many)
+            waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=pace is not None)
             self._waker = stack.enter_context(closing(waker))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
             self._checkpoints = stack.enter_context(closing(checkpoints))
@@ -492,10 +493,17 @@ class Readers:
     sampler: Sampler
 
 
-def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patience_seconds: float = 0.0) -> Readers:
+def make_readers(
+    config: Config,
+    facts: TargetFacts,
+    stack: ExitStack,
+    gpu_patience_seconds: float = 0.0,
+    watches: Callable[[], int] = lambda: 1,
+) -> Readers:
     """Open the readers of a trainer, which `stack` closes.
 
     `gpu_patience_seconds` is how long a reading waits for the GPU driver; a loop uses the answer at its next sample.
+    `watches` is how many watches this memwatch has on this node.
     """
     pid = facts.target.pid
     budget = PageSamplingBudget() if config.memory.sample_shared_pages else PageSamplingBudget(max_cpu_share=0.0)
@@ -513,6 +521,7 @@ def make_readers(config: Config, facts: TargetFacts, stack: ExitStack, gpu_patie
         lambda: tree.tree_pids() | (gpus.pids if gpus is not None else frozenset()),
         adopt=tree.adopt,
         adopted_pids=tree.adopted_pids,
+        watches=watches,
     )
     cgroup = CgroupReader(pid, neighbours=neighbours)
     gpus_expected = config.gpu.enabled is True  # not "auto"

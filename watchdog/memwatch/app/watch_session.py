@@ -159,6 +159,9 @@ class WatchPace(Protocol):
     def next_interval(self) -> float:
         """Return the time until the next tick, in seconds."""
 
+    def watches(self) -> int:
+        """Return how many watches share it."""
+
     def with_peeks(
         self, sleep: Callable[[float], bool], peek: MemoryPeek, aim: Callable[[MemoryPeek], float | None]
     ) -> Callable[[float], bool]:

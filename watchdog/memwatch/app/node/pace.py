@@ -83,9 +83,13 @@ class SharedPace:
         if before is not None:
             cost = self._cpu_seconds - before
             self._cost = cost if self._cost == 0.0 else self._cost + COST_WEIGHT * (cost - self._cost)
-        wanted = self._cost * max(1, self._board.watches) / self._board.watch_share
+        wanted = self._cost * self.watches() / self._board.watch_share
         self.interval = min(max(self._least, wanted), self._most)
         return self.interval
+
+    def watches(self) -> int:
+        """Return how many watches the node has now."""
+        return max(1, self._board.watches)
 
     def with_peeks(
         self, sleep: Callable[[float], bool], peek: MemoryPeek, aim: Callable[[MemoryPeek], float | None]

@@ -1,8 +1,8 @@
 """How the state of each watch reaches the process that answers HTTP for the node.
 
-A watch connects to a Unix socket. A byte from there asks for its state, which follows as its length and msgpack. A watch
-that ticks rarely sends it with each tick, and every one does at its end. Where nobody answers, a watch goes on and
-connects again later.
+A watch connects to a Unix socket. A byte from there asks for its state, which follows as its length and msgpack. A
+watch that ticks rarely sends it with each tick, and every one does at its end. Where nobody answers, a watch goes on
+and connects again later.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ _ALONE_SECONDS, _UNLIMITED_SECONDS, _CONFIRM_SECONDS = 10.0, 80.0, 2.0
 # Neighbours are followed at this interval at least, at the next share of the time watched, so that a week has some
 # thousand events, and as seldom as searches with this share of a core allow: with 1,000 processes once a minute.
 _FOLLOW_SECONDS, _AGE_SHARE, _CPU_SHARE = 2.0, 1 / 200, 0.0005
+_ALL_CPU_SHARE = 0.005  # of all searches for the trainers of a node
 _FILE_SECONDS = 15e-6  # CPU seconds to read one file (measured, as in process_descendants)
 _LARGEST = 4  # neighbours that are named
 _NAME_CHARS = 40
@@ -71,7 +72,10 @@ class NeighbourReader:
         *,
         adopt: Callable[[Mapping[int, int]], None] = lambda _: None,
         adopted_pids: Callable[[], Collection[int]] = tuple,
+        watches: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`watches` is how many such readers this memwatch has for trainers of the same machine."""
+        self._watches = watches
         self._tree_pids, self._proc, self._adopt, self._adopted_pids = tree_pids, root, adopt, adopted_pids
         self._membership = JobMembership(pid, root)
         self._seen: NeighboursSeen | None = None  # not polled yet
@@ -105,7 +109,8 @@ class NeighbourReader:
                 wait = self._follow(now, directory, path, levels[0][1].path)
             else:
                 wait = self._search_unlimited(levels[0][1].path)
-            self._next_t = now + max(wait, self._files_read * _FILE_SECONDS / _CPU_SHARE)
+            share = min(_CPU_SHARE, _ALL_CPU_SHARE / max(1, self._watches()))
+            self._next_t = now + max(wait, self._files_read * _FILE_SECONDS / share)
         return self._owned
 
     def poll(self, now: float) -> Iterable[NeighboursSeen]:
