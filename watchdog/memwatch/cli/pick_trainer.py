@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import ConfigError, ExitCode, SourceError
-from memwatch.outputs.terminal.key_menu import KEYS, choose_row
+from memwatch.outputs.terminal.key_menu import choose_row
 from memwatch.sources.target.find_process import OPTIONS, RunningTrainer, running_trainers
 
 TITLE = "Which trainer? Its key watches it, q leaves."
+MOST_LISTED = 9  # in an error (chosen)
 HEADS = ("pid", "memory", "growth", "age", "gpu", "command")
 
 
@@ -37,7 +38,7 @@ def _hint(rows: Sequence[Sequence[str]]) -> str:
     hint = f"give one of {OPTIONS}; or use memwatch run"
     if not rows:
         return hint
-    listed = "\n".join(f"  pid {'  '.join(filter(None, row))}" for row in rows[: len(KEYS)])
+    listed = "\n".join(f"  pid {'  '.join(filter(None, row))}" for row in rows[:MOST_LISTED])
     return f"{hint}\nas in: memwatch --pid {rows[0][0]}; these run here:\n{listed}"
 
 

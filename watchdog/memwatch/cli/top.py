@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import os
 import select
@@ -26,9 +27,12 @@ from memwatch.config.settings import Config
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
+from memwatch.outputs.node.node_status import HEADS, NodeStatus, cells
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.command_progress import ProgressBar
+from memwatch.outputs.terminal.key_menu import choose_row, print_rows
 from memwatch.outputs.terminal.keyboard import Keyboard
+from memwatch.outputs.terminal.live_view_layout import SEVERITY_STYLES, Style
 from memwatch.outputs.terminal.live_view_terminal import LiveView
 from memwatch.system import json_and_yaml
 from memwatch.system.clock import SystemClock
@@ -65,14 +69,55 @@ _HINTS = {  # by a part of the error
 def top(flags: Mapping[str, Any]) -> int:
     """`memwatch top [URL]`: show the live view until `q` or Ctrl-C; with --once or --json print the present state."""
     client = StatusClient(_url(flags), _password(flags), flags.get("ca_file"), flags.get("cert"), flags.get("key"))
-    snapshot = client.fetch_snapshot()
+    status = client.fetch_status()
     if "once" in flags or "json" in flags:
-        print_snapshot(snapshot, sys.stdout, "json" in flags)
-    elif sys.stdout.isatty():
-        _show_live(client, snapshot, partial(_end_in_history, config_from_flags(flags)))
-    else:
+        _print_once(status, "json" in flags)
+    elif not sys.stdout.isatty():
         raise ConfigError("stdout is not a terminal", "memwatch top -1 prints one screen")
+    elif isinstance(status, Snapshot):
+        _show_live(client, status, partial(_end_in_history, config_from_flags(flags)))
+    else:
+        _choose_and_show(client, status, partial(_end_in_history, config_from_flags(flags)))
     return ExitCode.ENDED
+
+
+def _print_once(status: Snapshot | NodeStatus, as_json: bool) -> None:
+    if isinstance(status, Snapshot):
+        print_snapshot(status, sys.stdout, as_json)
+    elif as_json:
+        print(json_and_yaml.to_shown_json(status))
+    else:
+        print_rows(status.title, HEADS, [cells(row) for row in status.trainers], partial(_severity_style, status))
+
+
+def _choose_and_show(client: StatusClient, status: NodeStatus, find_end: Callable[[Snapshot], Snapshot | None]) -> None:
+    """Show the trainers of a node, and the view of one after the other that is chosen."""
+    latest = [status]
+
+    def read_rows() -> list[tuple[str, ...]]:
+        with suppress(AttachError):  # the node does not answer now: what it said last stays
+            found = client.fetch_status()
+            latest[0] = found if isinstance(found, NodeStatus) else latest[0]
+        return [cells(row) for row in latest[0].trainers]
+
+    while True:
+        title = f"{status.title}: a key shows one, q leaves"
+        try:
+            chosen = choose_row(title, HEADS, read_rows, lambda index: _severity_style(latest[0], index))
+        except SourceError as error:  # stdin is not a terminal
+            raise ConfigError("no key can arrive here", "memwatch top -1 prints the list") from error
+        if chosen is None:
+            return
+        one = client.of(latest[0].trainers[chosen].url)
+        with suppress(AttachError):  # it has ended long ago
+            shown = one.fetch_status()
+            if isinstance(shown, Snapshot):
+                _show_live(one, shown, find_end)
+
+
+def _severity_style(status: NodeStatus, index: int) -> Style:
+    """Return the colour of a trainer, by its place in the list."""
+    return SEVERITY_STYLES[status.trainers[index].severity]
 
 
 def _url(flags: Mapping[str, Any]) -> str:
@@ -130,8 +175,23 @@ class StatusClient:
             self._request.add_unredirected_header("Authorization", header)  # not sent along a redirection
         self._opener = _opener(_context(ca_file, cert, key), response_seconds)
 
+    def of(self, path: str) -> StatusClient:
+        """Return a client for the pages below this one's, with the same access."""
+        other = copy.copy(self)
+        other.url = f"{self.url}/{path.rstrip('/')}"
+        other._request = copy.copy(self._request)
+        other._request.full_url = f"{other.url}/status.json"
+        return other
+
     def fetch_snapshot(self) -> Snapshot:
-        """Return the present snapshot; AttachError, with a hint, when there is no valid response."""
+        """Return the present snapshot of one watch; errors as of `fetch_status`."""
+        status = self.fetch_status()
+        if not isinstance(status, Snapshot):
+            raise AttachError(f"{self.url} watches a node", f"as in: memwatch top {self.url}/trainers/PID")
+        return status
+
+    def fetch_status(self) -> Snapshot | NodeStatus:
+        """Return the present state of a watch, or of a node; AttachError, with a hint, without a valid response."""
         try:
             with self._opener.open(self._request, timeout=READ_TIMEOUT_SECONDS) as response:
                 body = response.read(MAX_RESPONSE_BYTES)
@@ -143,7 +203,7 @@ class StatusClient:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NO_ANSWER_HINT)
             raise AttachError(f"no answer from {self.url}: {printable(str(reason), 200)}", hint) from error
-        return _parse_snapshot(self.url, body)
+        return _parse_status(self.url, body)
 
 
 def _opener(context: ssl.SSLContext, response_seconds: float) -> urllib.request.OpenerDirector:
@@ -207,11 +267,17 @@ def _context(ca_file: str | None, cert: str | None, key: str | None) -> ssl.SSLC
     return context
 
 
-def _parse_snapshot(url: str, body: bytes) -> Snapshot:
+def _parse_status(url: str, body: bytes) -> Snapshot | NodeStatus:
+    found: Snapshot | NodeStatus | None = None
     try:
         shown = json_and_yaml.from_json(body, dict)
-        known = shown["schema"] == STATUS_SCHEMA_VERSION
-        found = json_and_yaml.from_data(snapshot_shape(shown), Snapshot) if known else None
+        if shown["schema"] == STATUS_SCHEMA_VERSION:
+            is_node = "trainers" in shown
+            found = (
+                json_and_yaml.from_data(shown, NodeStatus)
+                if is_node
+                else json_and_yaml.from_data(snapshot_shape(shown), Snapshot)
+            )
     except (ValueError, KeyError, TypeError) as error:
         raise AttachError(f"{url} answers, but not with a status of memwatch: {printable(str(error), 200)}") from error
     if found is None:

@@ -12,7 +12,7 @@ from typing import NewType
 import memwatch
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Expectation, GenerationRow, ResourceView, Severity
+from memwatch.core.snapshot import Expectation, GenerationRow, Severity
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
@@ -172,14 +172,13 @@ def chart_svg(panel: Panel) -> Markup:
     return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
 
 
-def meter(view: ResourceView) -> Markup:
-    """How much of the limit is used, coloured by how the resource stands."""
-    usage = view.usage
-    if usage.limit is None or usage.limit.bytes <= 0:
+def meter(used: int | None, limit: int | None, severity: Severity) -> Markup:
+    """How much of the limit is used (bytes), coloured by how the resource stands; nothing without a limit."""
+    if used is None or limit is None or limit <= 0:
         return Markup("")
-    share = min(1.0, usage.used_bytes / usage.limit.bytes)
-    filled = element("i", style=f"width:{share:.1%}", class_=view.severity.value)
-    label = f"{share:.0%} of the limit, {format_severity(view.severity)}"
+    share = min(1.0, used / limit)
+    filled = element("i", style=f"width:{share:.1%}", class_=severity.value)
+    label = f"{share:.0%} of the limit, {format_severity(severity)}"
     return element("div", filled, class_="meter", role="img", aria_label=label, title=label)
 
 

@@ -114,7 +114,7 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
     """How much of its limit a resource uses, and its chart if it grows or is the first."""
     usage = view.usage
     yield html.text_element("h2", resource_title(usage.resource, "memory"))
-    yield html.meter(view)
+    yield html.meter(usage.used_bytes, usage.limit.bytes if usage.limit is not None else None, view.severity)
     limit = "no known limit" if usage.limit is None else f"of {format_bytes(usage.limit.bytes)} ({usage.limit.origin})"
     yield html.paragraph(
         f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"

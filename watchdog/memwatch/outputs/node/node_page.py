@@ -4,76 +4,54 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 
-from memwatch.core.engine.status_sentence import first_to_end
-from memwatch.core.snapshot import Severity
-from memwatch.core.text_and_units import format_bytes, format_duration, printable
-from memwatch.core.trainer_rules import Workload
+from memwatch.core.text_and_units import printable
 from memwatch.outputs.html import html_document as html
 from memwatch.outputs.html.html_document import Markup
-from memwatch.outputs.node.state_channel import TrainerState
-from memwatch.outputs.text.formatting import format_progress, format_severity, format_verdict, program_name
+from memwatch.outputs.node.node_status import NodeStatus, TrainerRow
+from memwatch.outputs.text.formatting import format_severity
 
-REFRESH_SECONDS = 15  # each page has the states of all trainers sent
+REFRESH_SECONDS = 15  # each page has the states of all trainers sent (chosen)
 HEADS = ("state", "trainer", "belongs to", "progress", "memory", "", "verdict", "out of memory", "policy")
 
 
-def render_node_page(node: str, states: Sequence[TrainerState], now: float) -> str:
-    """The page; `states` in the order in which they are shown."""
-    counts = Counter(state.snapshot.severity for state in states)
+def render_node_page(status: NodeStatus) -> str:
+    """The page; it refreshes itself, and contains no script."""
+    counts = Counter(row.severity for row in status.trainers)
     summary = ", ".join(f"{count} {format_severity(severity)}" for severity, count in counts.items())
-    worst = states[0].snapshot.severity if states else None
-    head = f"{len(states)} trainers" if len(states) != 1 else "1 trainer"
+    worst = status.trainers[0].severity if status.trainers else None
     return html.render_document(
-        f"{head} - {node}",
-        html.text_element("h1", f"{head} on {node}", class_="" if worst is None else worst.value),
+        status.title,
+        html.text_element("h1", status.title, class_="" if worst is None else worst.value),
         html.paragraph(summary or "No trainer that a rule of node.trainers fits runs here now.", "lead"),
-        _table(states),
+        _table(status),
         html.element("nav", *(html.text_element("a", f"/{path}", href=path) for path in ("metrics", "status.json"))),
-        html.footer(f", {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))}"),
+        html.footer(f", {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status.t))}"),
         refresh_seconds=REFRESH_SECONDS,
         severity=worst,
     )
 
 
-def belongs_to(workload: Workload) -> str:
-    """`training/trainer-0 (main)`, `job 4711`, `trainer.service`; empty for a process of no workload."""
-    if workload.pod:
-        place = "/".join(filter(None, (workload.namespace, workload.pod)))
-        return f"{place} ({workload.container})" if workload.container else place
-    names = (f"job {workload.job}" if workload.job else "", workload.container, workload.unit)
-    return ", ".join(filter(None, names))
-
-
-def _table(states: Sequence[TrainerState]) -> Markup:
-    if not states:
+def _table(status: NodeStatus) -> Markup:
+    if not status.trainers:
         return Markup("")
-    heads = (html.text_element("th", head) for head in HEADS)
-    rows = (_row(state) for state in states)
-    table = html.element("table", html.element("thead", html.element("tr", *heads)), html.element("tbody", *rows))
+    heads = html.element("tr", *(html.text_element("th", head) for head in HEADS))
+    rows = (_row(row) for row in status.trainers)
+    table = html.element("table", html.element("thead", heads), html.element("tbody", *rows))
     return html.element("div", table, class_="wider")
 
 
-def _row(state: TrainerState) -> Markup:
-    snapshot = state.snapshot
-    view = first_to_end(snapshot.resources) if snapshot.resources else None
-    limit = None if view is None else view.usage.limit
-    used = "" if view is None else format_bytes(view.usage.used_bytes)
-    if limit is not None:
-        used += f" of {format_bytes(limit.bytes)}"
-    eta = view.forecast.eta_seconds if view is not None and view.forecast is not None else None
-    in_sight = snapshot.up and eta is not None and snapshot.severity is not Severity.FITS
-    link = html.text_element("a", program_name(snapshot.command) or "trainer", 60, href=f"trainers/{state.pid}/")
+def _row(row: TrainerRow) -> Markup:
+    link = html.text_element("a", row.program, 60, href=row.url)
     cells = (
-        html.text_element("td", format_severity(snapshot.severity), class_=snapshot.severity.value),
-        html.element("td", link, html.text_element("span", f" {state.pid}", class_="muted")),
-        html.text_element("td", printable(belongs_to(state.workload), 120)),
-        html.text_element("td", format_progress(snapshot)),
-        html.element("td", *([html.meter(view)] if view is not None else []), class_="gauge"),
-        html.text_element("td", used, class_="figure"),
-        html.text_element("td", format_verdict(view, snapshot.unit) if view is not None and snapshot.up else ""),
-        html.text_element("td", f"in {format_duration(eta)}" if in_sight and eta is not None else ""),
-        html.text_element("td", state.policy),
+        html.text_element("td", format_severity(row.severity), class_=row.severity.value),
+        html.element("td", link, html.text_element("span", f" {row.pid}", class_="muted")),
+        html.text_element("td", printable(row.belongs_to, 120)),
+        html.text_element("td", row.progress),
+        html.element("td", html.meter(row.used, row.limit, row.severity), class_="gauge"),
+        html.text_element("td", row.memory, class_="figure"),
+        html.text_element("td", row.verdict),
+        html.text_element("td", row.ends),
+        html.text_element("td", row.policy),
     )
     return html.element("tr", *cells)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from memwatch.core.engine.status_sentence import first_to_end
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Severity, Snapshot
 from memwatch.outputs.http.routes import ROUTES as WATCH_ROUTES
 from memwatch.outputs.http.routes import HttpResponse, Route, ShownWatch
+from memwatch.outputs.node.node_status import node_status
 from memwatch.outputs.node.state_channel import TrainerState
-from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, jsonable
 from memwatch.system.json_and_yaml import to_json
 
 if TYPE_CHECKING:
@@ -112,17 +110,12 @@ class NodeSite:
     def index(self, accept: str) -> HttpResponse:
         from memwatch.outputs.node.node_page import render_node_page
 
-        page = render_node_page(node_name(), self.states(), self._clock.now())
+        page = render_node_page(node_status(self.states(), self._clock.now()))
         return HttpResponse(page.encode("utf-8", "replace"), "text/html; charset=utf-8")
 
     def status_json(self, accept: str) -> HttpResponse:
         """All trainers in short; the whole state of one is at its `url`."""
-        shown = {
-            "schema": STATUS_SCHEMA_VERSION,
-            "node": node_name(),
-            "t": self._clock.now(),
-            "trainers": [trainer_row(state) for state in self.states()],
-        }
+        shown = node_status(self.states(), self._clock.now())
         return HttpResponse(to_json(shown) + b"\n", "application/json")
 
     def metrics(self, accept: str) -> HttpResponse:
@@ -154,37 +147,6 @@ class NodeSite:
         with self._lock:
             count = sum(not watch.is_finished for watch in self._watches.values())
         return HttpResponse(f"ready: {count} trainers\n".encode())
-
-
-def node_name() -> str:
-    return os.environ.get("NODE_NAME") or os.uname().nodename
-
-
-def trainer_row(state: TrainerState) -> dict[str, Any]:
-    """One trainer in short. Bytes and seconds; unknown is null."""
-    snapshot = state.snapshot
-    view = first_to_end(snapshot.resources) if snapshot.resources else None
-    forecast = view and view.forecast
-    return {
-        "pid": state.pid,
-        "url": f"trainers/{state.pid}/",
-        "policy": state.policy,
-        "workload": jsonable(state.workload),
-        "command": jsonable(snapshot.command),
-        "severity": snapshot.severity.value,
-        "sentence": jsonable(snapshot.sentence),
-        "up": snapshot.up,
-        "unit": snapshot.unit,
-        "gen": snapshot.generation,
-        "total": snapshot.total,
-        "resource": view and view.usage.resource,
-        "used": view and view.usage.used_bytes,
-        "limit": view and view.usage.limit and view.usage.limit.bytes,
-        "growth_per_s": view and view.trend and view.trend.growth_per_second,
-        "eta_s": forecast and forecast.eta_seconds,
-        "needed": view and view.needed and view.needed.bytes,
-        "interrupt_in_s": snapshot.planned and snapshot.planned.seconds,
-    }
 
 
 _NODE_ROUTES: dict[str, Callable[[NodeSite, str], HttpResponse]] = {

@@ -8,22 +8,30 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 
+from rich.console import Console
 from rich.live import Live
+from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
 from memwatch.outputs.terminal.keyboard import Keyboard
 
 REFRESH_SECONDS = 1.0
-KEYS = "123456789"  # of the rows that are shown
-LEAVE = "q\x1b"  # and Escape
+KEYS = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"  # of the rows that are shown; q leaves
+FRAME_LINES = 4  # of the terminal: title, heads, and room below
+LEAVE = "qQ\x1b"  # and Escape
 
 
-def choose_row(title: str, heads: Sequence[str], read_rows: Callable[[], Sequence[Sequence[str]]]) -> int | None:
+def choose_row(
+    title: str,
+    heads: Sequence[str],
+    read_rows: Callable[[], Sequence[Sequence[str]]],
+    style_of: Callable[[int], StyleType] = lambda index: "",
+) -> int | None:
     """Show the table until a row is chosen; return its index in what `read_rows` returned last, None for none.
 
-    The last column is as wide as the terminal leaves room, the others are aligned to the right. SourceError where no
-    key can arrive.
+    Rows that find no room are counted. The last column is as wide as the terminal leaves room, the others are aligned
+    to the right. `style_of` returns the style of a row by its index. SourceError where no key can arrive.
     """
     pressed: list[str] = []
     with (
@@ -32,8 +40,10 @@ def choose_row(title: str, heads: Sequence[str], read_rows: Callable[[], Sequenc
         suppress(KeyboardInterrupt),
     ):
         while not any(key in LEAVE for key in pressed):
-            rows = read_rows()[: len(KEYS)]
-            live.update(_table(title, heads, rows), refresh=True)
+            every, room = read_rows(), max(1, min(len(KEYS), live.console.height - FRAME_LINES))
+            rows = every[:room]
+            more = f"  ({len(every) - len(rows)} more)" if len(every) > len(rows) else ""
+            live.update(_table(title + more, heads, rows, style_of), refresh=True)
             select.select([keyboard], [], [], REFRESH_SECONDS)
             keyboard.poll(time.time())
             for key in pressed:
@@ -42,12 +52,31 @@ def choose_row(title: str, heads: Sequence[str], read_rows: Callable[[], Sequenc
     return None
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def print_rows(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style_of: Callable[[int], StyleType] = lambda index: "",
+) -> None:
+    """Print the table once, without keys."""
+    Console().print(_table(title, heads, rows, style_of, with_keys=False))
+
+
+def _table(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style_of: Callable[[int], StyleType],
+    *,
+    with_keys: bool = True,
+) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, expand=True)
-    table.add_column("")
+    if with_keys:
+        table.add_column("")
     for head in heads[:-1]:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column(heads[-1], no_wrap=True, overflow="ellipsis", ratio=1)
-    for key, row in zip(KEYS, rows, strict=False):
-        table.add_row(Text(key, "bold cyan"), *map(Text, row))
+    for index, row in enumerate(rows):
+        keys = [Text(KEYS[index], "bold cyan")] if with_keys else []
+        table.add_row(*keys, *map(Text, row), style=style_of(index))
     return table

@@ -53,7 +53,7 @@ _CHART_STYLES = {
     braille_chart.LIMIT: Style(color="red"),
     braille_chart.AXIS: DIM,
 }
-_SEVERITY_STYLES = {
+SEVERITY_STYLES = {
     Severity.FITS: GOOD,
     Severity.WATCHING: PLAIN,
     Severity.WILL_NOT_FIT: WARN,
@@ -207,7 +207,7 @@ def _title(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
 
 def _sentence(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     """The forecast in at most four lines; after the end, how the trainer ended."""
-    style, text = _SEVERITY_STYLES[snapshot.severity], snapshot.sentence
+    style, text = SEVERITY_STYLES[snapshot.severity], snapshot.sentence
     if snapshot.exited is not None:
         evidence = "; ".join(snapshot.exited.evidence)
         text += f": {evidence}" if evidence else ""
@@ -256,7 +256,7 @@ def _bar(view: ResourceView, card: GpuMemory | None, unit: str, viewport: Viewpo
     room = viewport.width - max(6, len(name) + 1) - 32
     full, empty = viewport.blocks
     filled = 0 if limit is None else min(room, round(_share(usage) * room))
-    style = ACCENT if view.severity is Severity.WATCHING else _SEVERITY_STYLES[view.severity]
+    style = ACCENT if view.severity is Severity.WATCHING else SEVERITY_STYLES[view.severity]
     yield [
         Segment(f"{name:<6}" if len(name) < 6 else f"{name} ", BOLD),
         Segment(full * filled, style),
