@@ -30,9 +30,9 @@ from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, S
 from memwatch.outputs.node.node_status import HEADS, NodeStatus, cells
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.terminal.key_menu import choose_row, print_rows
+from memwatch.outputs.terminal.key_menu import RowStyle, choose_row, print_rows
 from memwatch.outputs.terminal.keyboard import Keyboard
-from memwatch.outputs.terminal.live_view_layout import SEVERITY_STYLES, Style
+from memwatch.outputs.terminal.live_view_layout import SEVERITY_STYLES
 from memwatch.outputs.terminal.live_view_terminal import LiveView
 from memwatch.system import json_and_yaml
 from memwatch.system.clock import SystemClock
@@ -115,7 +115,7 @@ def _choose_and_show(client: StatusClient, status: NodeStatus, find_end: Callabl
                 _show_live(one, shown, find_end)
 
 
-def _severity_style(status: NodeStatus, index: int) -> Style:
+def _severity_style(status: NodeStatus, index: int) -> RowStyle:
     """Return the colour of a trainer, by its place in the list."""
     return SEVERITY_STYLES[status.trainers[index].severity]
 

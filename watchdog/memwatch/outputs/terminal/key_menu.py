@@ -19,6 +19,8 @@ from memwatch.outputs.terminal.keyboard import Keyboard
 REFRESH_SECONDS = 1.0
 KEYS = "123456789abcdefghijklmnoprstuvwxyzABCDEFGHIJKLMNOPRSTUVWXYZ"  # of the rows that are shown; q leaves
 FRAME_LINES = 4  # of the terminal: title, heads, and room below
+MIN_LAST_COLUMN = 12  # characters of the last column, for which others make room (chosen)
+RowStyle = StyleType
 LEAVE = "qQ\x1b"  # and Escape
 
 
@@ -26,7 +28,7 @@ def choose_row(
     title: str,
     heads: Sequence[str],
     read_rows: Callable[[], Sequence[Sequence[str]]],
-    style_of: Callable[[int], StyleType] = lambda index: "",
+    style_of: Callable[[int], RowStyle] = lambda index: "",
 ) -> int | None:
     """Show the table until a row is chosen; return its index in what `read_rows` returned last, None for none.
 
@@ -43,7 +45,7 @@ def choose_row(
             every, room = read_rows(), max(1, min(len(KEYS), live.console.height - FRAME_LINES))
             rows = every[:room]
             more = f"  ({len(every) - len(rows)} more)" if len(every) > len(rows) else ""
-            live.update(_table(title + more, heads, rows, style_of), refresh=True)
+            live.update(_table(live.console.width, title + more, heads, rows, style_of), refresh=True)
             select.select([keyboard], [], [], REFRESH_SECONDS)
             keyboard.poll(time.time())
             for key in pressed:
@@ -56,20 +58,25 @@ def print_rows(
     title: str,
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
-    style_of: Callable[[int], StyleType] = lambda index: "",
+    style_of: Callable[[int], RowStyle] = lambda index: "",
 ) -> None:
     """Print the table once, without keys."""
-    Console().print(_table(title, heads, rows, style_of, with_keys=False))
+    console = Console()
+    console.print(_table(console.width, title, heads, rows, style_of, with_keys=False))
 
 
 def _table(
+    width: int,
     title: str,
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
-    style_of: Callable[[int], StyleType],
+    style_of: Callable[[int], RowStyle],
     *,
     with_keys: bool = True,
 ) -> Table:
+    """The table, without those columns to the left of the last for which `width` characters have no room."""
+    shown = _fitting(width - 4, heads, rows)
+    heads, rows = [heads[column] for column in shown], [[row[column] for column in shown] for row in rows]
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, expand=True)
     if with_keys:
         table.add_column("")
@@ -80,3 +87,12 @@ def _table(
         keys = [Text(KEYS[index], "bold cyan")] if with_keys else []
         table.add_row(*keys, *map(Text, row), style=style_of(index))
     return table
+
+
+def _fitting(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns for which there is room: of those before the last, the first ones stay longest."""
+    wide = [max(len(row[column]) for row in (heads, *rows)) + 1 for column in range(len(heads))]
+    shown = list(range(len(heads)))
+    while len(shown) > 2 and sum(wide[column] for column in shown[:-1]) + MIN_LAST_COLUMN > width:
+        del shown[-2]
+    return shown
