@@ -38,7 +38,30 @@ def test_one_that_is_mistyped_is_refused_and_the_run_goes_on(folder: Folder, lim
         with memwatch(folder, "--pid", str(run.pid), "--limit", limit, *QUIET) as watch:
             assert watch.wait() == ExitCode.USAGE
             assert problem in watch.said()
+        with memwatch(folder, "--pid", str(run.pid), "--limit", limit, *QUIET) as watch:
+            assert watch.wait() == ExitCode.USAGE, "it is refused as often as it is given"
         assert run.poll() is None
+
+
+def test_where_no_signal_follows_it_is_not_refused(folder: Folder) -> None:
+    with trainer(folder, program=WAITS) as run:
+        until(lambda: "begun" in folder.log.read_text())
+        time.sleep(0.5)
+        words = ("--pid", str(run.pid), "--limit", "30MB")
+        with memwatch(folder, *words, "-1", *QUIET) as watch:
+            assert watch.wait() == ExitCode.ENDED, watch.said()
+        with memwatch(folder, *words, "--dry-run", *QUIET) as watch:
+            until(lambda: watch.named("interrupt"))
+        assert run.poll() is None
+
+
+def test_one_that_was_passed_during_the_watch_is_not_refused_to_the_next(folder: Folder) -> None:
+    with trainer(folder, program=GROWS) as run:
+        with memwatch(folder, "--pid", str(run.pid), "--limit", "90MB", "--dry-run", *QUIET) as watch:
+            until(lambda: [one for one in watch.named("forecast") if one["headroom"] < 0])
+        with memwatch(folder, "--pid", str(run.pid), "--limit", "90MB", *QUIET) as watch:
+            until(lambda: watch.named("forecast") or watch.process.poll() is not None)
+            assert watch.process.poll() is None, watch.said()
 
 
 def test_forced_it_counts_at_once(folder: Folder) -> None:

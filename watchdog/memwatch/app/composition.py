@@ -148,6 +148,7 @@ class TrainerWatch:
             if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
                 look = SignalHandlingLook(facts.target, self._signal_plan, budget=budget)
                 self._sources.append(stack.enter_context(closing(look)))
+            self._require_room()
             self._add_remarks()
             self._store, attached = self._open_history(stack)
             environ = facts.environ or {}
@@ -156,14 +157,20 @@ class TrainerWatch:
             self._hook = make_hook(config, environ, run, self._clock.now)
             if self._hook is not None:
                 self._sources.append(stack.enter_context(closing(self._hook)))
-            self._require_room()
             self._stack = stack.pop_all()
         return self
 
     def _require_room(self) -> None:
-        """ConfigError when more is in use than the user's own limit allows: it would be interrupted at once."""
-        memory = self._config.memory
-        if memory.limit is None or memory.force_limit:
+        """ConfigError when more is in use than the limit allows that a person has given: it may be mistyped.
+
+        Not where no signal would follow, and not for a process that was watched before: it has passed the limit since.
+        """
+        config, memory = self._config, self._config.memory
+        is_harmless = config.dry_run or not config.policy.act or self._session.is_brief
+        if not self._session.is_typed or memory.limit is None or memory.force_limit or is_harmless:
+            return
+        path = config.history_path(os.environ)
+        if path is not None and path.exists() and stored_runs.run_id_of(path, self._facts.target):
             return
         for usage in self._readers.sampler.sample(self._clock.now()).usages:
             limit = usage.limit

@@ -52,7 +52,7 @@ class ExaminationLauncher:
         is_recording = asked.record_seconds > 0.0
         if is_recording in self._running:
             return
-        if self._budget is not None and not self._budget.may_examine():
+        if self._budget is not None and not self._budget.take(asked.cpu_seconds):
             self._failed.append((asked, "the examinations of this node have used their CPU time"))
             return
         request = ExaminationRequest(self._target, asked, time.clock_gettime(time.CLOCK_BOOTTIME))
@@ -98,7 +98,7 @@ class ExaminationLauncher:
                 self._answered_t[is_recording] = now
                 ended.append((asked, found))
                 if self._budget is not None:
-                    self._budget.spend(found.cpu_seconds)
+                    self._budget.correct(found.cpu_seconds - asked.cpu_seconds)
         for is_recording, worker in self._workers.items():
             if now - self._answered_t.get(is_recording, now) > IDLE_SECONDS:
                 worker.stop(now)

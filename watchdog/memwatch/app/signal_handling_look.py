@@ -60,17 +60,12 @@ class SignalHandlingLook:
             if found is None:
                 return []
             self._task = None
-            if self._budget is not None:
-                self._budget.spend(TASK_CPU_SECONDS)
             return self._report(now, _unknown(self._signal, found) if isinstance(found, str) else found)
         if self._due_t is None:
             self._due_t = now + max(0.0, FIRST_LOOK_AGE_SECONDS - age_seconds(self._target))
         return self._look(now) if now >= self._due_t else []
 
     def _look(self, now: float) -> Sequence[Event]:
-        if self._budget is not None and not self._budget.may_examine():
-            self._due_t = now + RETRY_SECONDS
-            return []
         self._due_t = now + (NEXT_LOOK_SECONDS[self._looks] if self._looks < len(NEXT_LOOK_SECONDS) else math.inf)
         self._looks += 1
         plan = self._plan()
@@ -78,6 +73,9 @@ class SignalHandlingLook:
             return []
         if not plan.handled:
             return self._report(now, SignalHandling(plan.signal, False, reason="it is not caught"))
+        if self._budget is not None and not self._budget.take(TASK_CPU_SECONDS):
+            self._due_t, self._looks = now + RETRY_SECONDS, self._looks - 1
+            return []
         self._signal = plan.signal
         request = SignalHandlingRequest(self._target, plan.signal)
         self._task = Task(self._code, request, SignalHandling, name="the look", seconds=TASK_SECONDS, now=now)

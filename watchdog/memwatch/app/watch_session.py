@@ -171,11 +171,11 @@ class WatchPace(Protocol):
 class ExaminationBudget(Protocol):
     """CPU time for the examinations of several watches together."""
 
-    def may_examine(self) -> bool:
-        """Whether there is some left now."""
+    def take(self, cpu_seconds: float) -> bool:
+        """Take what an examination is expected to use; False, and nothing is taken, while there is none left."""
 
-    def spend(self, cpu_seconds: float) -> None:
-        """Note what an examination has used."""
+    def correct(self, cpu_seconds: float) -> None:
+        """Note that it has used so much more than was expected; less where it is negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,7 @@ class WatchSession:
     sinks: tuple[Sink, ...] = ()  # published to besides the frontend's
     signals: Sequence[Signals] = STOP_SIGNALS  # passed to Lifecycle.on_signal
     prints_summary: bool = True
+    is_typed: bool = False  # a person has given its options just now, and reads what is wrong with them
     sleep_slice_seconds: float = math.inf  # should_stop is asked at least this often, also within a long sleep
     make_sleeper: Callable[..., Sleeper] = Sleeper
     descriptors: tuple[int, ...] = ()  # that end a sleep when they become readable, besides those of the watch
@@ -258,4 +259,4 @@ def open_session(config: Config, signals: Sequence[Signals] = STOP_SIGNALS) -> I
     """Yield a session that prints to stdout, as lines or as the live view; ConfigError when its address is taken."""
     clock, engine = SystemClock(), EngineSettings.from_config(config).make_engine()
     with closing(Frontend(config, clock, sys.stdout, allow_live_view=True)) as frontend:
-        yield WatchSession(config, clock, engine, sys.stdout, frontend, signals=signals)
+        yield WatchSession(config, clock, engine, sys.stdout, frontend, signals=signals, is_typed=True)

@@ -52,16 +52,19 @@ class NodeBoard:
         """Return when it last iterated, as time.monotonic()."""
         return self._values[slot]
 
-    def may_examine(self) -> bool:
-        """Whether the node's examinations may use more CPU time now."""
+    def take(self, cpu_seconds: float) -> bool:
+        """Take what an examination is expected to use; False, and nothing is taken, while there is none left."""
         now, values = time.monotonic(), self._values
         earned = self._examination_share * (now - values[_SAVED_T])
         values[_SAVED] = min(EXAMINATION_BURST_SECONDS, values[_SAVED] + earned)
         values[_SAVED_T] = now
-        return values[_SAVED] > 0.0
+        if values[_SAVED] <= 0.0:
+            return False
+        values[_SAVED] -= cpu_seconds
+        return True
 
-    def spend(self, cpu_seconds: float) -> None:
-        """Note what an examination has used."""
+    def correct(self, cpu_seconds: float) -> None:
+        """Note that an examination has used so much more than was expected; less where it is negative."""
         self._values[_SAVED] -= cpu_seconds
 
 

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from memwatch.app.composition import TrainerWatch
@@ -109,7 +110,10 @@ def _watch(found: FoundTrainer, config: Config, setup: WatcherSetup, slot: int) 
         pace=pace,
     )
     try:
-        with TrainerWatch(session, _UntilSupervisorEnds(setup.supervisor_fd), read_target_facts(found.target)) as watch:
+        with (
+            closing(reporter),
+            TrainerWatch(session, _UntilSupervisorEnds(setup.supervisor_fd), read_target_facts(found.target)) as watch,
+        ):
             exited = watch.run()
     except (NoTrainerError, TargetGoneError):  # it has ended just now
         return ExitCode.ENDED

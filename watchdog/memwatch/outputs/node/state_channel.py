@@ -101,6 +101,9 @@ class StateReporter:
     def on_watch_end(self, snapshot: Snapshot) -> None:
         self._send(snapshot, is_finished=True)
 
+    def close(self) -> None:
+        self._socket.close()
+
     def _connect(self) -> None:
         now = time.monotonic()
         if now < self._try_t:
@@ -157,6 +160,7 @@ class StateReceiver:
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == until:
+                    self._close()
                     return
                 if descriptor != self._listener.fileno():
                     self._read(descriptor, poll)
@@ -185,6 +189,13 @@ class StateReceiver:
                 with suppress(OSError):  # it has gone, or does not read
                     one.socket.send(_ASK, socket.MSG_DONTWAIT)
             self._received.wait_for(lambda: all(one.received_t >= now or one.gone for one in asked), ANSWER_SECONDS)
+
+    def _close(self) -> None:
+        with self._received:
+            for connection in self._connections.values():
+                connection.gone = True
+                connection.socket.close()
+            self._received.notify_all()
 
     def _read(self, descriptor: int, poll: select.poll) -> None:
         connection = self._connections[descriptor]
