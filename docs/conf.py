@@ -19,7 +19,15 @@ NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/concepts", "examples/README"],
     "Understand": ["docs/diagnosis", "docs/forecasting", "docs/markers", "docs/reports"],
     "Operate": [
-        *("docs/configuration", "docs/operations", "docs/security", "systemd/README", "docs/kubernetes", "docs/ranks"),
+        *(
+            "docs/configuration",
+            "docs/operations",
+            "docs/security",
+            "systemd/README",
+            "docs/kubernetes",
+            "docs/node",
+            "docs/ranks",
+        ),
         *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust", "docs/gallery"),
     ],
     "Look up": ["docs/performance", "docs/glossary", "SECURITY", "CHANGELOG"],

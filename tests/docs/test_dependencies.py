@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "watchdog" / "memwatch"
 PLACES = {  # the name in pyproject.toml -> the name that is imported, and the module or folder that may import it
-    "psutil": ("psutil", "sources/target/find_process.py"),
+    "psutil": ("psutil", "sources/target/process_table.py"),
     "nvidia-ml-py": ("pynvml", "sources/gpu/nvml_helper.py"),
     "prometheus-client": ("prometheus_client", "outputs/metrics/collector.py"),
     "pyyaml": ("yaml", "system/json_and_yaml.py"),

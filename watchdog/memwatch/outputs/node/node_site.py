@@ -13,7 +13,7 @@ from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Severity, Snapshot
 from memwatch.outputs.http.routes import ROUTES as WATCH_ROUTES
 from memwatch.outputs.http.routes import HttpResponse, Route, ShownWatch
-from memwatch.outputs.node.node_status import node_status
+from memwatch.outputs.node.node_status import node_name, node_status
 from memwatch.outputs.node.state_channel import TrainerState
 from memwatch.system.json_and_yaml import to_json
 
@@ -133,8 +133,12 @@ class NodeSite:
                 yield self._labels_of(state), state.snapshot, state.counts
 
     def _labels_of(self, state: TrainerState) -> dict[str, str]:
-        names = ((name, getattr(state.workload, name)) for name in self._labels)
-        return {"pid": str(state.pid), **{name: value for name, value in names if value}}
+        """Those of its metrics: `instance` tells the trainers of all nodes apart, as it does for single watches."""
+        work = state.workload
+        place = "/".join(filter(None, (work.namespace, work.pod))) or node_name()
+        names = ((name, getattr(work, name)) for name in self._labels)
+        own = {"instance": f"{place}/{state.pid}", "pid": str(state.pid)}
+        return own | {name: value for name, value in names if value}
 
     def healthy(self, accept: str) -> HttpResponse:
         """Whether the supervisor runs, which starts the watches."""

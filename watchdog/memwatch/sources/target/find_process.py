@@ -20,6 +20,7 @@ from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.process_table import (
     ProcessInfo,
+    age_seconds,
     family_tops,
     is_python,
     matching_processes,
@@ -93,7 +94,7 @@ def running_trainers(root: str = "/proc") -> list[RunningTrainer]:
     for pid, family in families.items():
         used = sum(one.rss_bytes - one.shared_bytes for one in family) + max(one.shared_bytes for one in family)
         devices = {gpu for one in family for gpu in gpus.get(one.pid, ())}
-        found.append(RunningTrainer(pid, tops[pid].command, used, _age_seconds(pid), tuple(sorted(devices))))
+        found.append(RunningTrainer(pid, tops[pid].command, used, age_seconds(pid), tuple(sorted(devices))))
     return sorted(found, key=lambda one: (not one.gpus, -one.used_bytes))
 
 
@@ -193,17 +194,8 @@ def _table(processes: Iterable[ProcessInfo]) -> str:
 
 
 def _started_ago(pid: int) -> str:
-    age = _age_seconds(pid)
+    age = age_seconds(pid)
     return "at an unknown time" if age is None else f"{format_duration(age)} ago"
-
-
-def _age_seconds(pid: int) -> float | None:
-    import psutil
-
-    try:
-        return max(0.0, time.time() - float(psutil.Process(pid).create_time()))
-    except (psutil.Error, OSError):
-        return None
 
 
 def _suggest(regex: str, processes: Iterable[ProcessInfo]) -> str:

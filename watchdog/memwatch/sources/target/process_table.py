@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -146,3 +147,13 @@ def open_gpus(pid: int, root: str) -> tuple[int, ...]:
                 if device.isdecimal():
                     found.add(int(device))
     return tuple(found)
+
+
+def age_seconds(pid: int) -> float | None:
+    """Return the seconds since the process was started; None for one that has ended."""
+    import psutil
+
+    try:
+        return max(0.0, time.time() - float(psutil.Process(pid).create_time()))
+    except (psutil.Error, OSError):
+        return None
