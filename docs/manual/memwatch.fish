@@ -106,7 +106,7 @@ complete -c memwatch -n '_shtab_memwatch_using run; and test $_shtab_memwatch_np
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a mark -d 'Tell a watch where a script is: memwatch mark epoch=3 total=25.'
 complete -c memwatch -n '_shtab_memwatch_using mark' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using mark' -l pid -xka "(__fish_complete_pids)" -d 'the process that is watched; default: this script, or one above it'
-complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a serve -d 'Watch one trainer after another, as a service: memwatch serve --config FILE.'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a serve -d 'Watch the trainers of this machine, or one after another, as a service: memwatch serve --config FILE.'
 complete -c memwatch -n '_shtab_memwatch_using serve' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using serve' -l pid -xka "(__fish_complete_pids)" -d 'its process ID'
 complete -c memwatch -n '_shtab_memwatch_using serve' -l pidfile -xka "(__fish_complete_path (commandline -ct))" -d 'a file that contains its PID'

@@ -1,4 +1,4 @@
-"""`memwatch serve`: waits for a trainer, watches it to its end, waits for the next; reloads its configuration."""
+"""`memwatch serve` of one trainer: waits for it, watches it, waits for the next; reloads its configuration."""
 
 from __future__ import annotations
 

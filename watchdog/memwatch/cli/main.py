@@ -170,7 +170,7 @@ def _parser() -> _Parser:
     option = add("mark", "mark.mark", text).add_argument
     option("marks", metavar="NAME=VALUE", nargs="+", help="epoch=3, total=25, phase=train, buffer=448/5000, saved=FILE")
     option("--pid", help="the process that is watched; default: this script, or one above it")
-    text = "watch one trainer after another, as a service: memwatch serve --config FILE"
+    text = "watch the trainers of this machine, or one after another, as a service: memwatch serve --config FILE"
     add("serve", "commands.serve", text, target, common)
     add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common)
     text = "check what works on this machine and what does not, and why"
