@@ -7,6 +7,8 @@ import importlib
 import json
 import os
 import platform
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 
 import memwatch
 from memwatch import __version__
-from memwatch.cli.main import _parser, main
+from memwatch.cli.main import _parse, _parser, main
 from memwatch.errors import ExitCode
 from support.processes import WAIT, python, running
 
@@ -171,13 +173,32 @@ def test_every_exit_code_is_in_the_help(capsys: pytest.CaptureFixture[str], code
     assert f" {int(code)} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "doctor", "markers", "replay"])
-def test_the_common_options_are_common(capsys: pytest.CaptureFixture[str], command: str) -> None:
+@pytest.mark.parametrize("command", ["run", "demo", "doctor", "serve"])
+def test_the_options_of_a_watch_are_common(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     told = capsys.readouterr().out
     common = "--config --profile --listen --history --limit --interval --checkpoint-time --dry-run --json -v"
     assert all(option in told for option in common.split())
+
+
+@pytest.mark.parametrize("command", ["last", "report", "plan", "compare", "export", "markers", "top", "mark"])
+def test_what_reads_has_no_option_of_a_watch(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    told = capsys.readouterr().out
+    assert not any(option in told for option in ["--listen", "--limit", "--interval", "--checkpoint-time", "--dry-run"])
+    words = {"compare": ("a", "b")}.get(command, () if command in ("last", "report", "plan", "export", "top") else ("a",))
+    assert main([command, *words, "--limit", "3GB"]) == ExitCode.USAGE
+    assert f"--limit has no meaning for memwatch {command}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "serve", "demo", "doctor", "census", "report", "plan", "replay", "markers"])
+def test_each_help_has_an_example_that_is_understood(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    [example] = re.findall(r"example: memwatch (.*)", capsys.readouterr().out)
+    assert _parse(shlex.split(example))[0]["command"] == command
 
 
 # --- which trainer --------------------------------------------------------------------------------------------------

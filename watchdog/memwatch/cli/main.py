@@ -7,7 +7,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NoReturn
 
@@ -27,7 +27,6 @@ and `memwatch serve`, when stopped, with 0."""
 TARGET_FLAGS = ("pid", "pidfile", "match", "unit", "cgroup", "log")
 COMMANDS_WITH_TARGET = (None, "mark", "serve", "doctor", "census", "profile", "snapshot", "config")
 OPTIONS_WITHOUT_VALUE = ("--json", "--dry-run", "-v", "--verbose")  # those of the command line without a command
-ABOUT_FILES = "It only reads a file: where nothing is watched, the options about the watch change nothing."
 
 
 def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None] = lambda _: None) -> int:
@@ -111,6 +110,8 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         hint = f"memwatch {command} --help lists the options" if command else "memwatch --help lists the options"
         if command == "run":
             hint = "write -- before the trainer's command, as in: memwatch run -- python main.py"
+        if unknown[0] in set(parser.words()):
+            raise ConfigError(f"{unknown[0]} has no meaning for memwatch {command}", f"leave it out; {hint}")
         raise ConfigError(f"not understood: {' '.join(unknown)}", hint)
     if command == "run" and not trainer:
         raise ConfigError("run needs the trainer's command", "as in: memwatch run -- python main.py")
@@ -146,7 +147,7 @@ def _spell_out_once(words: Sequence[str]) -> list[str]:
 
 
 def _parser() -> _Parser:
-    process, common = _process_options(), _common_options()
+    process, common = _process_options(), _some_options(*_OPTIONS)
     target, log = _options("its output", process)
     text = (
         "its log; -: standard input; several, or a quoted pattern: one of them; default: its stdout, if that is a file"
@@ -166,36 +167,36 @@ def _parser() -> _Parser:
 
     add = _command_adder(parser.add_subparsers(dest="command", title="commands", metavar="COMMAND"))
     _add_run(add, common)
-    text = "tell a watch where a script is: memwatch mark epoch=3 total=25"
-    option = add("mark", "mark.mark", text).add_argument
+    option = add("mark", "mark.mark", "tell a watch where a script is", example="mark epoch=3 total=25").add_argument
     option("marks", metavar="NAME=VALUE", nargs="+", help="epoch=3, total=25, phase=train, buffer=448/5000, saved=FILE")
     option("--pid", help="the process that is watched; default: this script, or one above it")
-    text = "watch the trainers of this machine, or one after another, as a service: memwatch serve --config FILE"
-    add("serve", "commands.serve", text, target, common)
-    add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common)
+    text = "watch the trainers of this machine, or one after another, as a service"
+    add("serve", "commands.serve", text, target, common, example="serve --config /etc/memwatch/trainer.yaml")
+    add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common, example="demo")
     text = "check what works on this machine and what does not, and why"
-    option = add("doctor", "doctor.doctor", text, target, common).add_argument
+    option = add("doctor", "doctor.doctor", text, target, common, example="doctor --pid 1234").add_argument
     option("--test-notify", action="store_true", help="send a test message to the addresses of notify")
-    _add_top(add, common)
+    _add_top(add)
     _add_examination_commands(add, process)
-    _add_history_commands(add, common)
+    _add_history_commands(add)
     _add_config_commands(add, target, common)
     text = "show the markers that memwatch finds in a log"
-    add("markers", "commands.markers", text, common, epilog=ABOUT_FILES).add_argument(
+    add("markers", "commands.markers", text, _some_options("json"), example="markers main.log").add_argument(
         "file", metavar="LOG", help="-: standard input"
     )
-    _add_replay(add, common)
+    _add_replay(add)
     add("man", "version_manual_completion.manual", "show the manual page")
     text = "print a script that completes memwatch's commands and options with Tab"
-    option = add("completion", "version_manual_completion.completion", text).add_argument
+    example = "completion bash >> ~/.bashrc"
+    option = add("completion", "version_manual_completion.completion", text, example=example).add_argument
     option("shell", choices=("bash", "zsh", "fish"))
     return parser
 
 
 def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
-    def add(name: str, function: str, help: str, *parents: _Parser, epilog: str = "") -> _Parser:
+    def add(name: str, function: str, help: str, *parents: _Parser, example: str = "") -> _Parser:
         """Add a command that runs `function`, "module.function" of this folder."""
-        description = f"{help[0].upper()}{help[1:]}."
+        description, epilog = f"{help[0].upper()}{help[1:]}.", f"example: memwatch {example}" if example else None
         parser = commands.add_parser(name, help=help, description=description, epilog=epilog, parents=parents)
         parser.set_defaults(function=function)
         return parser
@@ -204,17 +205,22 @@ def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..
 
 
 def _add_run(add: Callable[..., _Parser], common: _Parser) -> None:
-    text = "start a trainer and watch it: memwatch run [options] -- python main.py"
-    option = add("run", "run.run", text, common).add_argument_group("after an interrupt that saved").add_argument
+    text, example = "start a trainer and watch it", "run --limit 64GB -- python main.py"
+    option = (
+        add("run", "run.run", text, common, example=example)
+        .add_argument_group("after an interrupt that saved")
+        .add_argument
+    )
     text = "restart it at most N times, while each restart makes progress"
     option("--max-restarts", metavar="N", help=text)
     text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
     option("--resume-with", metavar="CMD", help=text)
 
 
-def _add_top(add: Callable[..., _Parser], common: _Parser) -> None:
-    text = "show the live view of a watch that runs elsewhere, from its endpoint"
-    option = add("top", "top.top", text, common).add_argument
+def _add_top(add: Callable[..., _Parser]) -> None:
+    text = "show the live view of a watch that runs elsewhere, or all trainers of a node, from its endpoint"
+    example = "top http://node-7:9877"
+    option = add("top", "top.top", text, _some_options("history", "json"), example=example).add_argument
     option("url", metavar="URL", nargs="?", help="its endpoint; default http://127.0.0.1:9877")
     option("--once", action="store_true", help="or -1: print one screen and exit")
     option("--ca-file", metavar="FILE", help="the CA of its certificate; default: those that this machine trusts")
@@ -229,40 +235,53 @@ def _add_examination_commands(add: Callable[..., _Parser], process: _Parser) -> 
     group.add_argument("--track", metavar="PATH", action="append", help="show the size of an attribute: Trainer.buffer")
 
     text = "count the objects of a running Python by type, from outside"
-    option = add("census", "examination_commands.census", text, process, details).add_argument
+    option = add(
+        "census", "examination_commands.census", text, process, details, example="census --pid 1234"
+    ).add_argument
     option("--json", action="store_true", help="print all types as one JSON object")
     text = "print sizes, also of arrays and text; takes two to three times the CPU time"
     option("--bytes", action="store_true", help=text)
 
     text = "find the lines of code that raise the memory of a running Python, from outside"
-    option = add("profile", "examination_commands.profile", text, process).add_argument
+    option = add(
+        "profile", "examination_commands.profile", text, process, example="profile --pid 1234 -o growth.json"
+    ).add_argument
     option("--seconds", metavar="SECONDS", help="how long to follow memory; default 30; Ctrl-C ends it")
     text = "write the stacks: for speedscope (.json), or folded (any other name)"
     option("-o", "--output", metavar="FILE", help=text)
     option("--json", action="store_true", help="print all stacks as one JSON object")
 
     text = "store what a trainer holds now: memory, objects, stacks"
-    option = add("snapshot", "examination_commands.snapshot", text, process, details).add_argument
+    option = add(
+        "snapshot",
+        "examination_commands.snapshot",
+        text,
+        process,
+        details,
+        example="snapshot --pid 1234 --label before",
+    ).add_argument
     option("--label", help="the snapshot's name; default: the time")
     option("-o", "--output", metavar="FILE", help="the file to write; default: in the state folder")
     option("--json", action="store_true", help="print the snapshot as one JSON object")
 
-    option = add("diff", "examination_commands.diff", "show the differences between two snapshots").add_argument
+    text, example = "show the differences between two snapshots", "diff before after"
+    option = add("diff", "examination_commands.diff", text, example=example).add_argument
     text = "a file, or the label of a snapshot (the latest with that label)"
     option("snapshots", nargs=2, metavar="SNAPSHOT", help=text)
     option("--json", action="store_true", help="print the differences as one JSON object")
 
 
-def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
+def _add_history_commands(add: Callable[..., _Parser]) -> None:
+    common = _some_options("history", "json")
     one_run, group = _options("the run")
     group.add_argument("runs", metavar="HISTORY", nargs="?", help="the history file; default: in the state folder")
     group.add_argument("--run", dest="run_id", metavar="ID", help="which run; default: the latest")
 
     text = "how the latest run ended, or stands: why, and what to do"
-    add("last", "history_commands.last", text, one_run, common, epilog=ABOUT_FILES)
+    add("last", "history_commands.last", text, one_run, common, example="last")
 
     text = "report on a run of the history: a summary, a page, a table"
-    report = add("report", "history_commands.report", text, one_run, common, epilog=ABOUT_FILES)
+    report = add("report", "history_commands.report", text, one_run, common, example="report -o run.html")
     report.add_argument("--list", action="store_true", help="list the runs of the history")
     text = "write a page (.html), the summary (.txt), .json or .csv"
     report.add_argument("-o", "--output", metavar="FILE", help=text)
@@ -271,7 +290,7 @@ def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
     forms.add_argument("--csv", action="store_true", help="print the generations as CSV")
 
     text = "what a run of another length or capacity would need, from recorded runs"
-    option = add("plan", "plan.plan", text, common, epilog=ABOUT_FILES).add_argument
+    option = add("plan", "plan.plan", text, common, example="plan --generations 100 --set buffer=20000").add_argument
     text = "a history file (its latest run), or a run's ID; default: the latest run"
     option("plans", metavar="RUN", nargs="*", help=text)
     option("--generations", metavar="N", help="how many there are to be; default: as the log says")
@@ -279,13 +298,15 @@ def _add_history_commands(add: Callable[..., _Parser], common: _Parser) -> None:
     option("--set", metavar="NAME=CAPACITY", action="append", help=text)
 
     text = "compare two runs, as before and after a fix"
-    option = add("compare", "history_commands.compare", text, common, epilog=ABOUT_FILES).add_argument
+    option = add(
+        "compare", "history_commands.compare", text, common, example="compare before.db after.db -o both.html"
+    ).add_argument
     text = "a history file (its latest run), or a run's ID; ID@2: its second process"
     option("pair", metavar="RUN", nargs=2, help=text)
     option("-o", "--output", metavar="FILE.html", help="write a page, with the memory of both in one chart")
 
     text = "export a run of the history as a trace, for memwatch replay"
-    option = add("export", "history_commands.export", text, one_run, common, epilog=ABOUT_FILES).add_argument
+    option = add("export", "history_commands.export", text, one_run, common, example="export -o run.csv").add_argument
     option("-o", "--output", metavar="FILE.csv", help="default: stdout")
 
 
@@ -293,17 +314,21 @@ def _add_config_commands(add: Callable[..., _Parser], target: _Parser, common: _
     config = add("config", "", "check the configuration, show its values, print its schema")
     aspect = _command_adder(config.add_subparsers(dest="aspect", title="commands", metavar="COMMAND", required=True))
     text = "check configuration files, and list all errors in them"
-    option = aspect("check", "config_commands.check_config", text, _config_options()).add_argument
+    example = "config check memwatch.yaml"
+    option = aspect(
+        "check", "config_commands.check_config", text, _some_options("profile"), example=example
+    ).add_argument
     option("files", metavar="FILE", nargs="*", help="default: the file of --config")
     text = "show all values that a watch here would use, and where each comes from"
-    aspect("show", "config_commands.show_config", text, target, common)
+    aspect("show", "config_commands.show_config", text, target, common, example="config show --config memwatch.yaml")
     text = "print the JSON Schema of a configuration file, for editors"
-    aspect("schema", "config_commands.print_config_schema", text)
+    aspect("schema", "config_commands.print_config_schema", text, example="config schema > memwatch.schema.json")
 
 
-def _add_replay(add: Callable[..., _Parser], common: _Parser) -> None:
+def _add_replay(add: Callable[..., _Parser]) -> None:
     text = "run the engine over a recorded trace, or over a run of the history"
-    option = add("replay", "replay.replay", text, common, epilog=ABOUT_FILES).add_argument
+    common = _some_options("profile", "limit", "checkpoint_time", "json", "verbose")
+    option = add("replay", "replay.replay", text, common, example="replay run.csv --limit 64GB").add_argument
     option("file", metavar="FILE", help="a trace (.csv), or a history: compares the replay with what was reported")
     option("--run", dest="run_id", metavar="ID", help="a run of the history; default: the latest")
     option("--plot", metavar="FILE", help="draw the replay: a page (.html) or a picture (.svg)")
@@ -330,27 +355,31 @@ def _process_options() -> _Parser:
     return parser
 
 
-def _config_options() -> _Parser:
-    parser, group = _options("configuration")
-    group.add_argument("--config", metavar="FILE", help="settings in YAML; default: $MEMWATCH_CONFIG")
-    group.add_argument("--profile", metavar="NAME", help="a set of settings: observe, default, aggressive")
-    return parser
+_OPTIONS: Mapping[str, dict[str, Any]] = {  # of several commands
+    "config": {"metavar": "FILE", "help": "settings in YAML; default: $MEMWATCH_CONFIG"},
+    "profile": {"metavar": "NAME", "help": "a set of settings: observe, default, aggressive"},
+    "listen": {"metavar": "ADDR:PORT", "help": "serve metrics and status here; default 127.0.0.1:9877, or none"},
+    "web_config": {
+        "metavar": "FILE",
+        "help": "TLS and passwords for --listen, in the format of Prometheus's exporters",
+    },
+    "history": {"metavar": "FILE", "help": "where the history is; default: in the state folder, or none"},
+    "limit": {"metavar": "SIZE", "help": "an additional limit, as 175GB or 163GiB"},
+    "force_limit": {"action": "store_true", "help": "use --limit also where more is in use as the watch begins"},
+    "interval": {"metavar": "SECONDS", "help": "time between samples; default 1"},
+    "checkpoint_time": {"metavar": "SECONDS", "help": "how long a checkpoint takes; default: measured"},
+    "dry_run": {"action": "store_true", "help": "send no signal, do everything else"},
+    "json": {"action": "store_true", "help": "print JSON on stdout; a watch prints its events as lines"},
+    "verbose": {"action": "store_true", "help": "print every marker and generation"},
+}
 
 
-def _common_options() -> _Parser:
-    parser, group = _options("options", _config_options())
-    option = group.add_argument
-    option("--listen", metavar="ADDR:PORT", help="serve metrics and status here; default 127.0.0.1:9877, or none")
-    text = "TLS and passwords for --listen, in the format of Prometheus's exporters"
-    option("--web-config", metavar="FILE", help=text)
-    option("--history", metavar="FILE", help="where to store the history; default: in the state folder, or none")
-    option("--limit", metavar="SIZE", help="an additional limit, as 175GB or 163GiB")
-    option("--force-limit", action="store_true", help="use --limit also where more is in use as the watch begins")
-    option("--interval", metavar="SECONDS", help="time between samples; default 1")
-    option("--checkpoint-time", metavar="SECONDS", help="how long a checkpoint takes; default: measured")
-    option("--dry-run", action="store_true", help="send no signal, do everything else")
-    option("--json", action="store_true", help="print events as JSON lines on stdout")
-    option("-v", "--verbose", action="store_true", help="print every marker and generation")
+def _some_options(*names: str) -> _Parser:
+    """Return a parser with --config and those of _OPTIONS with these names."""
+    parser, group = _options("options")
+    for name in dict.fromkeys(("config", *names)):
+        short = ("-v",) if name == "verbose" else ()
+        group.add_argument(*short, f"--{name.replace('_', '-')}", **_OPTIONS[name])
     return parser
 
 
