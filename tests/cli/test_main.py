@@ -188,7 +188,7 @@ def test_what_reads_has_no_option_of_a_watch(capsys: pytest.CaptureFixture[str],
         main([command, "--help"])
     told = capsys.readouterr().out
     assert not any(option in told for option in ["--listen", "--limit", "--interval", "--checkpoint-time", "--dry-run"])
-    words = {"compare": ("a", "b")}.get(command, () if command in ("last", "report", "plan", "export", "top") else ("a",))
+    words = {"compare": ("a", "b"), "markers": ("a",), "mark": ("a=1",)}.get(command, ())
     assert main([command, *words, "--limit", "3GB"]) == ExitCode.USAGE
     assert f"--limit has no meaning for memwatch {command}" in capsys.readouterr().err
 

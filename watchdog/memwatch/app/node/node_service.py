@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from memwatch.app.composition import check_extras, configured_presets
 from memwatch.app.engine_settings import EngineSettings
@@ -36,6 +36,7 @@ from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
 SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD)
 MAX_SEARCH_CPU_SHARE = 0.005  # of a core: on a node with many processes they are searched more rarely (chosen)
 HUNG_SECONDS = 60.0 + 3 * MAX_INTERVAL_SECONDS  # without an iteration, after which a watcher is replaced (chosen)
+WEB_RETRY_SECONDS = 2.0  # between two starts of the process that answers HTTP (chosen)
 MAX_RETRY_SECONDS = 300.0  # between two starts of a watcher that fails each time (chosen)
 STOP_SECONDS = 3.0  # for the watchers to end, before they are killed: systemd allows 5 (chosen)
 
@@ -61,6 +62,7 @@ class _Watcher:
     slot: int
     failures: int = 0  # in a row
     retry_t: float = 0.0  # when it is started again, as time.monotonic()
+    started_t: float = field(default_factory=time.monotonic)
 
 
 class NodeService:
@@ -71,7 +73,8 @@ class NodeService:
         self._live, self._systemd, self._config = live, systemd, live.config
         self._clock = SystemClock()
         self._watchers: dict[Target, _Watcher] = {}
-        self._web_pid = 0
+        self._web_pid, self._web_retry_t = 0, 0.0
+        self._problem = ""  # of the latest search
         self._stopped = False
         self._alive = os.pipe2(os.O_CLOEXEC)  # its writing end is the supervisor's alone: its end is seen by all
         self._open()
@@ -102,11 +105,12 @@ class NodeService:
         search_t = 0.0
         with Sleeper((), SIGNALS, self._on_signal) as sleeper:
             self._start_web()
-            self._systemd.ready()
+            self._systemd.ready()  # it listens: who asks before the process runs waits a moment
             while not self._stopped:
                 self._board.beat()
                 self._systemd.ping()
                 self._reap()
+                self._start_web()
                 self._reload()
                 if time.monotonic() >= search_t:
                     before = time.process_time()
@@ -136,10 +140,12 @@ class NodeService:
 
     def _search(self) -> None:
         try:
-            found = self._finder.find()
+            found, problem = self._finder.find(), ""
         except AttachError as error:
-            self._note(str(error))
-            return
+            found, problem = [one.found for one in self._watchers.values()], str(error)
+        if problem and problem != self._problem:
+            self._note(problem)
+        self._problem = problem
         here = {one.target: one for one in found}
         for target in [target for target, watcher in self._watchers.items() if not watcher.pid and target not in here]:
             del self._watchers[target]
@@ -188,7 +194,7 @@ class NodeService:
         for pid, code in _ended_children():
             if pid == self._web_pid:
                 self._note(f"the process that answers HTTP has ended ({code}), and is started again")
-                self._start_web()
+                self._web_pid = 0
                 continue
             watcher = next((one for one in self._watchers.values() if one.pid == pid), None)
             if watcher is None:
@@ -198,7 +204,8 @@ class NodeService:
             if code in (ExitCode.ENDED, ExitCode.STOPPED):
                 watcher.failures, watcher.retry_t = 0, float("inf") if code == ExitCode.ENDED else 0.0
             else:
-                watcher.failures += 1
+                lived_long = time.monotonic() - watcher.started_t > MAX_RETRY_SECONDS
+                watcher.failures = 1 if lived_long else watcher.failures + 1
                 wait = min(2.0**watcher.failures, MAX_RETRY_SECONDS)
                 watcher.retry_t = time.monotonic() + wait
                 trainer = watcher.found.target.pid
@@ -227,9 +234,14 @@ class NodeService:
     # --- the process that answers HTTP ---
 
     def _start_web(self) -> None:
-        if self._web is None:
+        """Start it where it is wanted and does not run; one that fails is started again every WEB_RETRY_SECONDS."""
+        if self._web is None or self._web_pid or time.monotonic() < self._web_retry_t:
             return
-        pid = os.fork()
+        self._web_retry_t = time.monotonic() + WEB_RETRY_SECONDS
+        try:
+            pid = os.fork()
+        except OSError:  # no more processes
+            return
         if pid == 0:
             try:
                 reset_after_fork(SIGNALS, self._alive[1:])
@@ -271,6 +283,7 @@ class NodeService:
         else:
             self._live.apply_pending()
             self._note("the configuration was read again, and is in force")
+        self._web_retry_t = 0.0
         self._start_web()
 
     def _note(self, *remarks: str) -> None:

@@ -15,6 +15,7 @@ MIN_PEEK_SECONDS = 1.0  # between two looks at memory alone (chosen) ...
 PEEKS = (
     6  # ... and how many there are between two samples at most: one takes 0.3 ms of a cold core, a sample 5 (measured)
 )
+GOLDEN = 0.618034  # whose multiples are spread evenly over the unit interval
 EXAMINATION_SHARE = 0.25  # of what all watches may use is for examinations (chosen)
 EXAMINATION_BURST_SECONDS = 1.0  # of CPU that examinations may use at once (chosen: one of a torch program)
 PEEK_SHARE = 0.05  # of the headroom: memory that has moved by more since the last sample is sampled at once (chosen)
@@ -75,6 +76,7 @@ class SharedPace:
         """`least_seconds` lie between two ticks in any case."""
         self._board, self._slot = board, slot
         self._least, self._most = least_seconds, max(least_seconds, most_seconds)
+        self._spread = 0.9 + 0.2 * (GOLDEN * slot % 1.0)  # watches that began together do not tick together for long
         self._cpu_seconds: float | None = None  # at the last tick
         self._cost = 0.0  # CPU seconds from one tick to the next, averaged
         self.interval = least_seconds  # from the last tick to the next
@@ -87,7 +89,7 @@ class SharedPace:
             cost = self._cpu_seconds - before
             self._cost = cost if self._cost == 0.0 else self._cost + COST_WEIGHT * (cost - self._cost)
         wanted = self._cost * self.watches() / self._board.watch_share
-        self.interval = min(max(self._least, wanted), self._most)
+        self.interval = self._spread * min(max(self._least, wanted), self._most)
         return self.interval
 
     def watches(self) -> int:
