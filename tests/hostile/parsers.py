@@ -30,6 +30,7 @@ from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_s
 from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.core.proc_stat import parse_stat
 from memwatch.core.text_and_units import parse_size
+from memwatch.core.trainer_rules import Workload, parse_cgroup_path
 from memwatch.diagnosis.heap import attribute_paths, remote_memory
 from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
@@ -40,6 +41,8 @@ from memwatch.history.row_codec import decode_event
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.password_hashes import Passwords
 from memwatch.outputs.http.routes import RequestError, parse_request
+from memwatch.outputs.node.node_status import NodeStatus, cells, node_status
+from memwatch.outputs.node.state_channel import TrainerState
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.text import profile_formats
 from memwatch.outputs.text import snapshot_text as inspected
@@ -136,7 +139,9 @@ def _event(raw: bytes) -> object:
 
 def _shown_status(raw: bytes) -> object:
     """The answer of another memwatch, as the view of it shows it."""
-    found = top._parse_snapshot("http://a", raw)
+    found = top._parse_status("http://a", raw)
+    if isinstance(found, NodeStatus):
+        return [cells(row) for row in found.trainers]
     for as_json in (False, True):
         print_snapshot(found, io.StringIO(), as_json)
     return found
@@ -192,6 +197,7 @@ _STATUS = (
     b"Name:\tpython\nTgid:\t7\nNSpid:\t7 1\nVmSize:\t 9 kB\nRssFile:\t  5340 kB\nRssShmem:\t 0 kB\nVmSwap:\t 0 kB\n"
 )
 SHOWN = snapshot_to_dict(make_snapshot(2, 1, diagnosis=make_diagnosis()))
+STATE = TrainerState(7, "watch", Workload(pod="a"), make_snapshot(2))
 _ROWS = (  # bytes where a number is expected, times that are none, settings that are a number, fields of another type
     *(b"\xc2k0\0\0\0\0\0\0\xf0\x7f", b"\xb6\xa5\0a", b"\xfd\xe6\xf1[]", b"\x97=\xaa{}", b"QM\x0f", b"N6\x82"),
     *(b"\xe7\xbb`99999999999999999", b"Nv\xd4\xff\xff\xff\xff\xff\xff\xff\x7f", b"\xb6d\xdd99999999999999999"),
@@ -281,11 +287,17 @@ PARSERS = {
     "history.row": Parser(histories.read_row, histories.row_seeds(), found=_ROWS),
     "endpoint": Parser(
         _shown_status,
-        (b'{"schema":1}', json_and_yaml.to_json(SHOWN)),
+        (b'{"schema":1}', json_and_yaml.to_json(SHOWN), json_and_yaml.to_json(node_status([STATE], 1760000000.0))),
         found=tuple(
             json_and_yaml.to_json({**SHOWN, "resources": [{**SHOWN["resources"][0], "timeline": steps}]})
             for steps in ([[1, 2, 3, 4]], [[2e9, 1, 2], [1760000150.0, 1, 2]])
         ),
+    ),
+    "state of a watch": Parser(
+        lambda raw: json_and_yaml.from_msgpack(raw, TrainerState), (json_and_yaml.to_msgpack(STATE),), (ValueError,)
+    ),
+    "trainer_rules.parse_cgroup_path": Parser(
+        text(parse_cgroup_path), (b"/slurm/uid_0/job_7/step_0", b"/docker/" + b"ab" * 32, b"/system.slice/a.service")
     ),
     "snapshots": Parser(_compared, (b'{"label":"a"}', json_and_yaml.to_json(INSPECTION))),
     "examiner": Parser(_examined, (b"{}", json_and_yaml.to_json(EXAMINATION)), (json_and_yaml.SerializationError,)),

@@ -332,7 +332,7 @@ class World:
             sinks=[trainer, *self._sinks],
             recorder=journal,
             waker=waker,
-            interval=self.scene.interval,
+            interval=lambda: self.scene.interval,
         )
 
     def _sleep(self, seconds: float, kernel: Kernel, waker: Thresholds) -> bool:

@@ -50,10 +50,11 @@ def test_watches_that_begin_together_drift_apart() -> None:
 def test_signs_of_life_are_shared_with_forks() -> None:
     board = NodeBoard(4, 0.04)
     slot = board.free.pop()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         board.beat(slot)
         os._exit(0)
-    os.wait()
+    os.waitpid(pid, 0)
     assert 0.0 <= time.monotonic() - board.last_beat(slot) < 5.0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -21,8 +22,9 @@ from memwatch.outputs.metrics.collector import (
     OPENMETRICS_CONTENT_TYPE,
     TEXT_CONTENT_TYPE,
     MetricsCollector,
+    NodeMetricsCollector,
 )
-from memwatch.outputs.metrics.metric_registry import FAMILIES
+from memwatch.outputs.metrics.metric_registry import FAMILIES, NODE_TRAINERS, SERVER_EVENT_FAMILIES
 from support.needed import needs_program
 from support.snapshots import FakeClock, make_dead, make_diagnosis, make_snapshot, make_view
 
@@ -70,13 +72,34 @@ def registered() -> dict[str, tuple[str, frozenset[str]]]:
     return {one.sample_name: (one.kind, frozenset(one.labels)) for one in FAMILIES}
 
 
+def node_families() -> list[Metric]:
+    """What a node of two trainers exports, each with labels of its own."""
+    trainers = [({"instance": f"a/{pid}", "pid": pid}, full_snapshot(), {"tick": 1}) for pid in ("7", "8")]
+    collector = NodeMetricsCollector(lambda: trainers, {}, FakeClock(1e9))
+    return list(parse_openmetrics(collector.render(OPENMETRICS_CONTENT_TYPE)[0].decode()))
+
+
+def test_a_node_exports_each_metric_once_with_all_trainers() -> None:
+    found = {family.name: family for family in node_families()}
+    assert len(found) == len(node_families())
+    used = {sample.labels["pid"]: sample for sample in found["memwatch_memory_used_bytes"].samples}
+    assert used.keys() == {"7", "8"} and used["7"].labels["instance"] == "a/7"
+    own = {"memwatch_node_trainers", "memwatch_build", "memwatch_scrape_duration_seconds"}
+    for name, family in found.items():
+        of_trainers = {"pid" in sample.labels for sample in family.samples}
+        is_own = name in own or name.startswith("process_") or name in {one.name for one in SERVER_EVENT_FAMILIES}
+        assert of_trainers == {not is_own}, name
+    assert "pid" in found["memwatch_rank"].samples[0].labels, "the rank's own"
+
+
 def documented() -> dict[str, tuple[str, frozenset[str], str]]:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| (.*) \|$", DOCS.read_text(), re.MULTILINE)
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows}
 
 
 def test_the_page_the_registry_and_the_export_say_the_same():
-    assert {name: row[:2] for name, row in documented().items()} == registered() == exported()
+    of_node = {NODE_TRAINERS.sample_name: ("gauge", frozenset[str]())}
+    assert {name: row[:2] for name, row in documented().items()} == registered() == exported() | of_node
 
 
 def test_the_help_that_is_scraped_is_that_of_the_registry():
@@ -85,7 +108,7 @@ def test_the_help_that_is_scraped_is_that_of_the_registry():
         for snapshot in (full_snapshot(), make_dead())
         for family in parse_openmetrics(render(snapshot, OPENMETRICS))
     }
-    assert scraped == {one.name: one.text for one in FAMILIES}
+    assert scraped == {one.name: one.text for one in FAMILIES if one is not NODE_TRAINERS}
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.sample_name)
