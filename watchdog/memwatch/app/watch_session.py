@@ -99,7 +99,7 @@ def open_web_server(
 ) -> tuple[WebServer | None, list[str | None]]:
     """Return a server that listens but has not started, and remarks on it; ConfigError when it cannot listen.
 
-    None where none is wanted, and where nobody has chosen the port, which is taken.
+    There is no server if `listen` is none, or if another program has the default port.
     """
     address = config.listen_address
     if address is None:

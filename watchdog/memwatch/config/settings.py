@@ -136,7 +136,7 @@ class NodeConfig:
     trainers: tuple[TrainerRule, ...] = ()  # the first rule that fits a process decides; none: one trainer, by `target`
     labels: tuple[NodeLabel, ...] = ("namespace", "pod", "container", "job")  # of each trainer's metrics, besides pid
     most_trainers: int = 256  # watched at the same time
-    cpu_share: float = 0.04  # of a core, that all watches together use while none is near its limit
+    cpu_share: float = 0.04  # of a core: the watches keep within it together, until one comes near its limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ class Workload:
     container: str = ""  # its name; the first 12 digits of its ID where the name is not known
     unit: str = ""  # of systemd
 
+    @property
+    def pod_path(self) -> str:
+        """`training/trainer-0`; empty outside of pods."""
+        return "/".join(filter(None, (self.namespace, self.pod)))
+
 
 @dataclass(frozen=True, slots=True)
 class TrainerRule:

@@ -11,10 +11,8 @@ from memwatch.sources.memory.memory_peek import MemoryPeek
 
 # The longest time between two samples: a forecast needs some in each minute, and a decision allows for two (chosen).
 MAX_INTERVAL_SECONDS = 30.0
-MIN_PEEK_SECONDS = 1.0  # between two looks at memory alone (chosen) ...
-PEEKS = (
-    6  # ... and how many there are between two samples at most: one takes 0.3 ms of a cold core, a sample 5 (measured)
-)
+MIN_PEEK_SECONDS = 1.0  # between two looks at memory alone (chosen)
+PEEKS = 6  # of these between two samples, at most (chosen: one takes 0.3 ms of a cold core, a sample 5)
 GOLDEN = 0.618034  # whose multiples are spread evenly over the unit interval
 EXAMINATION_SHARE = 0.25  # of what all watches may use is for examinations (chosen)
 EXAMINATION_BURST_SECONDS = 1.0  # of CPU that examinations may use at once (chosen: one of a torch program)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Severity, Snapshot
-from memwatch.outputs.http.routes import ROUTES as WATCH_ROUTES
 from memwatch.outputs.http.routes import HttpResponse, Route, ShownWatch
 from memwatch.outputs.node.node_status import node_name, node_status
 from memwatch.outputs.node.state_channel import TrainerState
@@ -79,10 +78,9 @@ class NodeSite:
             for pid, watch in self._watches.items()
             if watch.snapshot is not None and watch.snapshot.exited is not None
         )
-        for t, pid in ended:
-            if len(ended) > MOST_ENDED or now - t > self._ended_seconds:
+        for place, (t, pid) in enumerate(reversed(ended)):
+            if place >= MOST_ENDED or now - t > self._ended_seconds:
                 del self._watches[pid]
-                ended = ended[1:]
 
     def states(self) -> list[TrainerState]:
         """Those of all trainers now, as a person wants to see them: the most severe first."""
@@ -105,7 +103,7 @@ class NodeSite:
             return None
         if not slash:
             return lambda _: HttpResponse(b"", code=308, headers=f"Location: {number}/\r\n")
-        return watch.find_route(f"/{rest}") if f"/{rest}" in WATCH_ROUTES else None
+        return watch.find_route(f"/{rest}")
 
     def index(self, accept: str) -> HttpResponse:
         from memwatch.outputs.node.node_page import render_node_page
@@ -134,10 +132,8 @@ class NodeSite:
 
     def _labels_of(self, state: TrainerState) -> dict[str, str]:
         """Those of its metrics: `instance` tells the trainers of all nodes apart, as it does for single watches."""
-        work = state.workload
-        place = "/".join(filter(None, (work.namespace, work.pod))) or node_name()
-        names = ((name, getattr(work, name)) for name in self._labels)
-        own = {"instance": f"{place}/{state.pid}", "pid": str(state.pid)}
+        names = ((name, getattr(state.workload, name)) for name in self._labels)
+        own = {"instance": f"{state.workload.pod_path or node_name()}/{state.pid}", "pid": str(state.pid)}
         return own | {name: value for name, value in names if value}
 
     def healthy(self, accept: str) -> HttpResponse:

@@ -49,8 +49,7 @@ class TrainerRow:
         """`training/trainer-0 (main)`, `job 4711`, `trainer.service`; empty for a process of no workload."""
         work = self.workload
         if work.pod:
-            place = "/".join(filter(None, (work.namespace, work.pod)))
-            return f"{place} ({work.container})" if work.container else place
+            return f"{work.pod_path} ({work.container})" if work.container else work.pod_path
         return ", ".join(filter(None, (f"job {work.job}" if work.job else "", work.container, work.unit)))
 
     @property

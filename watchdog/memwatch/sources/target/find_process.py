@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.core.trainer_rules import TrainerRule, Workload
@@ -21,13 +21,14 @@ from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.process_table import (
     ProcessInfo,
     age_seconds,
+    families,
     family_tops,
     is_python,
     matching_processes,
-    memwatch_pids,
     nearest_ancestor,
     open_gpus,
-    read_processes,
+    read_programs,
+    there_are_gpus,
 )
 from memwatch.sources.target.systemd_unit import read_unit
 from memwatch.sources.target.workload import read_cgroups
@@ -80,18 +81,12 @@ def running_trainers(root: str = "/proc") -> list[RunningTrainer]:
 
     Of a family (workers, ranks) it is the topmost; memwatch, and what started it, is none.
     """
-    processes = {process.pid: process for process in read_processes(root)}
-    for own in memwatch_pids(processes):
-        del processes[own]
-    gpus = {pid: open_gpus(pid, root) for pid in processes} if any(Path("/dev").glob("nvidia[0-9]*")) else {}
+    processes = read_programs(root)
+    gpus = {pid: open_gpus(pid, root) for pid in processes} if there_are_gpus() else {}
     candidates = {pid: one for pid, one in processes.items() if gpus.get(pid) or is_python(one, root)}
     tops = {one.pid: one for one in family_tops(candidates, processes)}
-    families: dict[int, list[ProcessInfo]] = {pid: [] for pid in tops}
-    for process in processes.values():
-        if (top := nearest_ancestor(process.pid, tops, processes)) is not None:
-            families[top].append(process)
     found = []
-    for pid, family in families.items():
+    for pid, family in families(tops, processes).items():
         used = sum(one.rss_bytes - one.shared_bytes for one in family) + max(one.shared_bytes for one in family)
         devices = {gpu for one in family for gpu in gpus.get(one.pid, ())}
         found.append(RunningTrainer(pid, tops[pid].command, used, age_seconds(pid), tuple(sorted(devices))))
@@ -137,9 +132,8 @@ def _from_processes(
     except (re.error, OverflowError, RecursionError) as error:
         text = f"--match {regex!r} is not a regular expression: {error}"
         raise ConfigError(text, "Escape . ( [ * with \\.") from error
-    processes = {one.pid: one for one in read_processes(root) if not _is_excluded(one.pid, excluded, root)}
-    for own in memwatch_pids(processes):
-        del processes[own]
+    programs = read_programs(root)
+    processes = {pid: one for pid, one in programs.items() if not _is_excluded(pid, excluded, root)}
     scope, name = list(processes.values()), ""
     if unit is not None:
         scope, name = _of_unit(unit, processes, root), f"unit {unit}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import printable
@@ -15,13 +14,15 @@ from memwatch.core.trainer_rules import TrainerRule, Workload
 from memwatch.errors import AttachError
 from memwatch.sources.target.process_table import (
     ProcessInfo,
+    ancestors,
+    families,
     family_tops,
     is_python,
     matching_processes,
-    memwatch_pids,
     nearest_ancestor,
     open_gpus,
-    read_processes,
+    read_programs,
+    there_are_gpus,
 )
 from memwatch.sources.target.target_facts import identify, read_environ
 from memwatch.sources.target.workload import read_cgroups, read_workload
@@ -54,17 +55,13 @@ class TrainerFinder:
         The first rule that fits a family's topmost process decides about the family. AttachError for a regular
         expression that takes too long.
         """
-        processes = {one.pid: one for one in read_processes(self._root)}
-        for own in memwatch_pids(processes):
-            del processes[own]
+        processes, has_gpus = read_programs(self._root), there_are_gpus()
         left_behind = (family for pid, family in self._families.items() if pid not in processes)
         self._orphans = self._orphans.union(*left_behind) & processes.keys()
-        looks = {pid: _Look(one, self._root, self._host) for pid, one in processes.items() if pid not in self._orphans}
+        candidates = (one for pid, one in processes.items() if pid not in self._orphans)
+        looks = {one.pid: _Look(one, self._root, self._host, has_gpus=has_gpus) for one in candidates}
         decided = self._decide(processes, looks)
-        self._families = {pid: set() for pid in decided}
-        for pid in processes:
-            if (top := nearest_ancestor(pid, decided, processes)) is not None:
-                self._families[top].add(pid)
+        self._families = {pid: {one.pid for one in family} for pid, family in families(decided, processes).items()}
         found = []
         for pid, rule in sorted(decided.items()):
             with suppress(AttachError):  # it has ended meanwhile
@@ -79,7 +76,7 @@ class TrainerFinder:
         for rule in self._rules:
             free = [processes[pid] for pid in looks if nearest_ancestor(pid, decided, processes) is None]
             fitting = {one.pid: one for one in _matching(rule, free) if looks[one.pid].fits(rule)}
-            above = set[int]().union(*(_ancestors(pid, processes) for pid in decided))
+            above = set[int]().union(*(ancestors(pid, processes) for pid in decided))
             for top in family_tops(fitting, processes):
                 if top.pid not in above:  # what it started is watched already, and would be counted twice
                     decided[top.pid] = rule
@@ -90,18 +87,11 @@ def _matching(rule: TrainerRule, processes: Sequence[ProcessInfo]) -> Sequence[P
     return processes if rule.match is None else matching_processes(re.compile(rule.match), processes)
 
 
-def _ancestors(pid: int, processes: Mapping[int, ProcessInfo]) -> set[int]:
-    found = set[int]()
-    while pid in processes and (pid := processes[pid].parent) not in found:
-        found.add(pid)
-    return found
-
-
 class _Look:
     """What the rules ask of one process, read when the first of them asks."""
 
-    def __init__(self, process: ProcessInfo, root: str, host: str) -> None:
-        self._process, self._root, self._host = process, root, host
+    def __init__(self, process: ProcessInfo, root: str, host: str, *, has_gpus: bool) -> None:
+        self._process, self._root, self._host, self._has_gpus = process, root, host, has_gpus
 
     def fits(self, rule: TrainerRule) -> bool:
         """Whether all but the command line fits."""
@@ -121,9 +111,4 @@ class _Look:
 
     @cached_property
     def _has_gpu(self) -> bool:
-        return _there_are_gpus() and bool(open_gpus(self._process.pid, self._root))
-
-
-@cache
-def _there_are_gpus() -> bool:
-    return any(name.startswith("nvidia") and name[6:].isdecimal() for name in os.listdir("/dev"))  # noqa: PTH208
+        return self._has_gpus and bool(open_gpus(self._process.pid, self._root))

@@ -43,7 +43,17 @@ class ProcessInfo:
         return " ".join(self.argv)
 
 
-def read_processes(root: str) -> Iterator[ProcessInfo]:
+def read_programs(root: str) -> dict[int, ProcessInfo]:
+    """Return the processes with a command line by PID: without memwatch's own, and the programs that started this one.
+
+    Those (a shell, sudo) have the regex in their command line, too.
+    """
+    found = {one.pid: one for one in _processes(root)}
+    own = {pid for pid, one in found.items() if _is_memwatch(one.argv)} | {os.getpid()} | ancestors(os.getpid(), found)
+    return {pid: one for pid, one in found.items() if pid not in own}
+
+
+def _processes(root: str) -> Iterator[ProcessInfo]:
     """Yield every process with a command line, so neither kernel threads nor zombies."""
     import psutil
 
@@ -60,6 +70,23 @@ def read_processes(root: str) -> Iterator[ProcessInfo]:
 def preload_search() -> None:
     """Import what a search needs, so that the first one takes no longer than those that follow."""
     import psutil  # noqa: F401
+
+
+def ancestors(pid: int, processes: Mapping[int, ProcessInfo]) -> set[int]:
+    """Return the PIDs above `pid`, as far as they are known."""
+    found = set[int]()
+    while pid in processes and (pid := processes[pid].parent) not in found:  # they may form a circle
+        found.add(pid)
+    return found
+
+
+def families(tops: Iterable[int], processes: Mapping[int, ProcessInfo]) -> dict[int, list[ProcessInfo]]:
+    """Return each of these PIDs with its process and those below it."""
+    found: dict[int, list[ProcessInfo]] = {pid: [] for pid in tops}
+    for process in processes.values():
+        if (top := nearest_ancestor(process.pid, found, processes)) is not None:
+            found[top].append(process)
+    return found
 
 
 def nearest_ancestor(pid: int, wanted: Container[int], processes: Mapping[int, ProcessInfo]) -> int | None:
@@ -79,16 +106,6 @@ def matching_processes(pattern: re.Pattern[str], processes: Iterable[ProcessInfo
         text = f"--match {printable(pattern.pattern)!r} takes more than {_MATCH_SECONDS:g} s for the processes here"
         hint = "Leave out repetitions of repetitions, as in (a+)+, or name a part of the command."
         raise AttachError(text, hint) from None
-
-
-def memwatch_pids(processes: Mapping[int, ProcessInfo]) -> set[int]:
-    """Return every memwatch and the programs that started this one (a shell, sudo): all have the regex in argv."""
-    own = {process.pid for process in processes.values() if _is_memwatch(process.argv)}
-    pid = os.getpid()
-    while pid in processes:
-        own.add(pid)
-        pid = processes[pid].parent
-    return own
 
 
 def _is_memwatch(argv: tuple[str, ...]) -> bool:
@@ -135,6 +152,11 @@ def is_python(process: ProcessInfo, root: str) -> bool:
     except OSError:  # of another user
         program = PurePath(process.argv[0])
     return program.name.startswith(("python", "pypy"))
+
+
+def there_are_gpus() -> bool:
+    """Whether this machine has NVIDIA devices."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def open_gpus(pid: int, root: str) -> tuple[int, ...]:
