@@ -165,7 +165,7 @@ def test_a_watcher_that_is_killed_is_replaced_and_goes_on(node: Node, serve: Cal
     assert second in watchers(service) and first not in watchers(service)
     assert any("its watcher has failed (-9)" in each["text"] for each in service.named("note"))
     with sqlite3.connect(node.folder.history) as database:
-        assert database.execute("select count(*) from runs").fetchone() == (2,)
+        until(lambda: database.execute("select count(*) from runs").fetchone() == (2,))
 
 
 def test_what_answers_http_is_replaced_and_knows_all_again(node: Node, serve: Callable[..., Memwatch]) -> None:

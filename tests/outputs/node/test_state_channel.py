@@ -27,7 +27,8 @@ class Receiver:
 
     def __init__(self, listener: socket.socket) -> None:
         self.states: list[TrainerState] = []
-        self.receiver = StateReceiver(listener, self.states.append)
+        self.gone: list[int] = []
+        self.receiver = StateReceiver(listener, self.states.append, self.gone.append)
         self._read, self._write = os.pipe()
         self._thread = threading.Thread(target=self.receiver.run, args=(self._read,))
         self._thread.start()
@@ -110,6 +111,15 @@ def test_a_rare_one_sends_each_state_and_is_not_woken(sender: StateReporter, rec
     receiver.receiver.refresh()
     assert time.monotonic() - began < 0.5
     assert not select.select([sender], [], [], 0)[0]
+
+
+def test_one_that_dies_is_told_as_gone(sender: StateReporter, receiver: Receiver) -> None:
+    sender.on_loop_iteration()
+    sender.publish(make_snapshot(), ())
+    until(lambda: receiver.states)
+    assert not receiver.gone
+    sender.close()
+    until(lambda: receiver.gone == [7])
 
 
 def test_its_end_is_sent_unasked(sender: StateReporter, receiver: Receiver) -> None:

@@ -293,7 +293,7 @@ class NodeService:
 
 def _answer(web: WebServer, site: NodeSite, states: socket.socket, until: int) -> None:
     """The process that answers HTTP: receives the states until the descriptor `until` is at its end."""
-    receiver = StateReceiver(states, site.receive)
+    receiver = StateReceiver(states, site.receive, site.forget)
     site.refresh = receiver.refresh
     web.start()
     receiver.run(until)

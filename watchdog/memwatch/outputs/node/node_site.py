@@ -71,6 +71,13 @@ class NodeSite:
             else:
                 watch.take(state)
 
+    def forget(self, pid: int) -> None:
+        """A trainer's watch is gone: one that has not told its end knows nothing more, until it is started again."""
+        with self._lock:
+            watch = self._watches.get(pid)
+            if watch is not None and not watch.is_finished:
+                del self._watches[pid]
+
     def _forget_ended(self) -> None:
         now = self._clock.now()
         ended = sorted(

@@ -145,9 +145,11 @@ class StateReporter:
 class StateReceiver:
     """Receives the states of all watches, in the thread that calls `run`; other threads have them asked for."""
 
-    def __init__(self, listener: socket.socket, receive: Callable[[TrainerState], None]) -> None:
-        """`receive` is called with each state, in the thread of `run`."""
-        self._listener, self._receive = listener, receive
+    def __init__(
+        self, listener: socket.socket, receive: Callable[[TrainerState], None], forget: Callable[[int], None]
+    ) -> None:
+        """`receive` is called with each state, `forget` with the trainer's PID when a watch is gone; both by `run`."""
+        self._listener, self._receive, self._forget = listener, receive, forget
         self._received = threading.Condition()
         self._connections: dict[int, _Connection] = {}  # by descriptor
 
@@ -208,6 +210,7 @@ class StateReceiver:
                 connection.gone = True
                 self._received.notify_all()
             connection.socket.close()
+            self._forget(connection.pid)
             return
         for state in states:
             self._receive(state)
