@@ -293,7 +293,7 @@ PARSERS = {
             for steps in ([[1, 2, 3, 4]], [[2e9, 1, 2], [1760000150.0, 1, 2]])
         ),
     ),
-    "state of a watch": Parser(
+    "state_channel.state": Parser(
         lambda raw: json_and_yaml.from_msgpack(raw, TrainerState), (json_and_yaml.to_msgpack(STATE),), (ValueError,)
     ),
     "trainer_rules.parse_cgroup_path": Parser(
