@@ -49,7 +49,7 @@ from memwatch.outputs.text import snapshot_text as inspected
 from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.outputs.text.snapshot_text import render_census
 from memwatch.outputs.trackers import tracker_proxy
-from memwatch.sources import checkpoint_files, kernel_files, procfs, progress_marks
+from memwatch.sources import checkpoint_files, kernel_files, procfs
 from memwatch.sources.gpu import trainer_gpus
 from memwatch.sources.gpu.gpu_reader import validate
 from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
@@ -63,6 +63,7 @@ from memwatch.sources.memory import (
     process_tree,
     tmpfs,
 )
+from memwatch.sources.progress import marks
 from memwatch.sources.target import systemd_unit, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
 from memwatch.system import json_and_yaml
@@ -254,8 +255,8 @@ PARSERS = {
     "table_counters.parse_box_row": Parser(text(table_counters.parse_box_row), (b"| iterations | 2 |", b"| n | 1,2 |")),
     "pagemap.parse_memory_kinds": Parser(lambda raw: [*pagemap.parse_memory_kinds(raw)], (_MAPS + b"Rss:  12 kB\n",)),
     "remote_memory.parse_maps": Parser(text(remote_memory.parse_maps), (_MAPS,), found=(b"9" * 400 + _MAPS,)),
-    "progress_marks.parse_mark": Parser(
-        progress_marks.parse_mark, (b'{"epoch": 3, "total": 25, "phase": "train", "buffer": [448, 5000], "t": 1.5}',)
+    "marks.parse_mark": Parser(
+        marks.parse_mark, (b'{"epoch": 3, "total": 25, "phase": "train", "buffer": [448, 5000], "t": 1.5}',)
     ),
     "kernel_oom_log.parse_record": Parser(
         kernel_oom_log.parse_record,

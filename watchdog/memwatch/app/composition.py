@@ -53,7 +53,7 @@ from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
-from memwatch.sources.progress_marks import MarksBeforeLog, ProgressMarks
+from memwatch.sources.progress.marks import MarksBeforeLog, ProgressMarks
 from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.systemd_unit import read_exit_status

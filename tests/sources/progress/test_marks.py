@@ -27,7 +27,7 @@ from memwatch.core.events import (
     SourceChanged,
     TotalSeen,
 )
-from memwatch.sources.progress_marks import MarksBeforeLog, ProgressMarks, parse_mark
+from memwatch.sources.progress.marks import MarksBeforeLog, ProgressMarks, parse_mark
 from support.pythons import OWN, pythons
 
 MODULE = Path(marking.__file__)

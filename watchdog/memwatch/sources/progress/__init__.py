@@ -1,0 +1,1 @@
+"""The progress that the trainer's log does not tell: what the program marks itself, and what its memory says."""
