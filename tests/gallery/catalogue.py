@@ -15,8 +15,8 @@ class Program:
 
     name: str
     script: str  # in `programs`
-    unit: str  # of the clock in its log; "" if the log tells none
-    total: int | None  # units of a whole run, where the log tells it
+    unit: str  # a pattern of the unit of its clock, by its log or its memory; "" if neither tells one
+    total: int | None  # units of a whole run, where either tells it
     words: tuple[str, ...] = ()
     leak: tuple[str, ...] | None = ("--leak",)  # words that make it fail; None: its own growth, with a lower limit
     checkout: str = ""  # folder of a public repository, fetched by hand, that the script gets
@@ -49,7 +49,7 @@ CATALOGUE = (
         "stable-baselines3 DQN",
         "stable_baselines.py",
         "timestep",
-        None,
+        30_000,
         words=("dqn",),
         leak=None,
         cause=r"ReplayBuffer|buffer",
@@ -58,28 +58,28 @@ CATALOGUE = (
         "stable-baselines3 SAC",
         "stable_baselines.py",
         "timestep",
-        None,
+        12_000,
         words=("sac",),
         cause=r"Watch\.seen|kept\[i\]\.seen",
         fills=r"ReplayBuffer",
     ),
     Program("Keras", "keras_fit.py", "epoch", 40, cause=r"PREDICTIONS"),
-    Program("XGBoost", "boosting.py", "iteration", None, words=("xgboost",), cause=r"KEPT"),
-    Program("LightGBM", "boosting.py", "iteration", None, words=("lightgbm",), cause=r"KEPT"),
-    Program("nanoGPT", "nanogpt.py", "iteration", None, checkout="nanoGPT", cause=r"KEPT"),
+    Program("XGBoost", "boosting.py", "iteration", 5000, words=("xgboost",), cause=r"KEPT"),
+    Program("LightGBM", "boosting.py", "iteration", 8000, words=("lightgbm",), cause=r"KEPT"),
+    Program("nanoGPT", "nanogpt.py", "iteration", 6000, checkout="nanoGPT", cause=r"KEPT"),
     Program(
         "CleanRL DQN",
         "cleanrl_dqn.py",
-        "",
-        None,
+        "step",
+        30_000,
         leak=None,
         checkout="cleanrl",
         cause=r"ReplayBuffer|buffer",
         saves=False,
     ),
-    Program("DEAP", "evolution.py", "generation", None, words=("deap",), cause=r"History", saves=False, python=SMALL),
-    Program("pymoo", "evolution.py", "generation", None, words=("pymoo",), cause=r"history", saves=False),
-    Program("Gensim Word2Vec", "word2vec.py", "epoch", None, cause=r"Epochs\.vectors", python=SMALL),
+    Program("DEAP", "evolution.py", "generation", 250, words=("deap",), cause=r"History", saves=False, python=SMALL),
+    Program("pymoo", "evolution.py", "generation|iteration", None, words=("pymoo",), cause=r"history", saves=False),
+    Program("Gensim Word2Vec", "word2vec.py", "epoch", 80, cause=r"Epochs\.vectors", python=SMALL),
     Program("torchrl DQN", "torchrl_dqn.py", "step", 60_000, cause=r"Batches\.seen"),
     Program("CatBoost", "catboost_fit.py", "iteration", None, cause=r"KEPT"),
 )

@@ -46,6 +46,7 @@ class Setting:
     attach: str  # pid: --pid --log; run: memwatch run
     limit: str  # flag: --limit; cgroup: a memory cgroup
     busy: bool  # both cores are kept busy by something else
+    log: bool  # False: what it prints goes into a pipe, as in a notebook; memwatch gets no --log
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,16 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
         confined: dict[str, Any] = {**started, "preexec_fn": confinement.before_exec}
         trainer = None
         if setting.attach == "pid":
-            trainer = subprocess.Popen([*confinement.prefix, *words], stdout=log, stderr=log, **confined)
+            printed: Any = log
+            if not setting.log:
+                reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+                held.callback(reader.wait)
+                printed = reader.stdin
+            trainer = subprocess.Popen([*confinement.prefix, *words], stdout=printed, stderr=printed, **confined)
+            if printed is not log:
+                printed.close()
             time.sleep(1.0)  # as a user does: the trainer first
-            target = ["--pid", str(trainer.pid), "--log", "main.log"]
+            target = ["--pid", str(trainer.pid), *(["--log", "main.log"] if setting.log else [])]
             watch = subprocess.Popen([*memwatch, *target, *options], stdout=out, stderr=err, **started)
         else:
             run = [*memwatch, "run", *options, "--", *words]
@@ -245,6 +253,7 @@ def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
         "unit": markers[-1]["unit"] if markers else None,
         "index": markers[-1]["gen"] if markers else None,
         "total": markers[-1]["total"] if markers else None,
+        "from": markers[-1]["from"] if markers else None,
         "checkpoints": len([one for one in named("checkpoint") if one["text"].startswith("checkpoint complete")]),
         "gauges": sorted({driver["name"] for one in named("forecast") for driver in one["drivers"]}),
         "warnings": len(named("warn")),
@@ -281,6 +290,7 @@ def main() -> None:
     parser.add_argument("--attach", default="pid", help="pid, run, or both: pid,run")
     parser.add_argument("--limits", default="flag", help="flag, cgroup, or both: flag,cgroup")
     parser.add_argument("--busy", default="no", help="no, yes, or both: no,yes")
+    parser.add_argument("--logs", default="yes", help="yes, no, or both: with --log, or without")
     parser.add_argument("--environments", type=Path, default=ROOT / ".venv", help="where `gallery/bin/python` is")
     parser.add_argument("--checkouts", type=Path, default=ROOT / "build" / "checkouts", help="public repositories")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "gallery")
@@ -295,14 +305,15 @@ def main() -> None:
         if program.checkout and not (options.checkouts / program.checkout).exists():
             print(f"{program.name}: not there: {options.checkouts / program.checkout}", file=sys.stderr)
             continue
-        for variant, attach, limit, busy in product(
-            *(one.split(",") for one in (options.variants, options.attach, options.limits, options.busy))
-        ):
-            setting = Setting(variant == "failing", attach, limit, busy == "yes")
+        given = (options.variants, options.attach, options.limits, options.busy, options.logs)
+        for variant, attach, limit, busy, log in product(*(one.split(",") for one in given)):
+            setting = Setting(variant == "failing", attach, limit, busy == "yes", log == "yes")
             words = command(program, setting.failing, options.checkouts.resolve(), options.environments.resolve())
             alone = measured(program, setting.failing, words, results)
             folder = (
-                results / "runs" / f"{program.name} {variant} {attach} {limit} {'busy' if setting.busy else 'calm'}"
+                results
+                / "runs"
+                / f"{program.name} {variant} {attach} {limit} {'busy' if setting.busy else 'calm'} log {log}"
             )
             facts = watched(program, words, setting, alone, folder)
             facts |= {"peak_bytes": max(alone.memory), "unwatched_seconds": alone.seconds}

@@ -36,9 +36,9 @@ LATEST_SHARE = 0.8  # of the limit in use at an interrupt, below which it came m
 def row(run: Mapping[str, Any], program: Program) -> list[str]:
     """One run as the table has it; what is wrong has a cross."""
     failing = run["failing"]
-    busy = ", busy" if run["busy"] else ""
+    busy = (", busy" if run["busy"] else "") + ("" if run.get("log", True) else ", no log")
     clock = f"{run['unit']} {run['index']}" + (f" of {run['total']}" if run["total"] else "")
-    clock_is_right = (run["unit"] or "") == program.unit and run["total"] == program.total
+    clock_is_right = bool(re.fullmatch(program.unit, run["unit"] or "")) and run["total"] == program.total
     used = [one["used"] / run["limit_bytes"] for one in run["interrupts"] if one["used"]]
     interrupted = ", ".join(f"{share:.0%} of the limit" for share in used)
     in_time = bool(used) and used[0] >= LATEST_SHARE if failing else not run["interrupts"]

@@ -22,7 +22,7 @@ def facts(program: Program, failing: bool, tmp_path: Path) -> dict[str, Any]:
         pytest.skip("needs the small programs of the gallery: make tools")
     words = command(program, failing, tmp_path, ENVIRONMENTS)
     alone = unwatched(words, tmp_path / "unwatched")
-    setting = Setting(failing, attach="pid", limit="flag", busy=False)
+    setting = Setting(failing, attach="pid", limit="flag", busy=False, log=True)
     run = watched(program, words, setting, alone, tmp_path / "watched")
     return run | {"peak_bytes": max(alone.memory), "unwatched_seconds": alone.seconds}
 

@@ -53,7 +53,9 @@ from memwatch.sources.memory.process_tree import TreeReader
 from memwatch.sources.memory.shared_page_sampling import PageSamplingBudget
 from memwatch.sources.memory.tmpfs import TmpfsReader
 from memwatch.sources.procfs import HostReader, read_stat
-from memwatch.sources.progress.marks import MarksBeforeLog, ProgressMarks
+from memwatch.sources.progress.clocks import Clocks
+from memwatch.sources.progress.heap_clock import HeapClock
+from memwatch.sources.progress.marks import ProgressMarks
 from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.systemd_unit import read_exit_status
@@ -127,7 +129,7 @@ class TrainerWatch:
             watches = (lambda: 1) if pace is None else pace.watches
             self._readers = make_readers(config, facts, stack, watches=watches)
             self._log = self._open_log()
-            self._sources.append(stack.enter_context(closing(self._with_marks(self._log))))
+            self._sources.append(stack.enter_context(closing(self._clocks(self._log))))
             waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=pace is not None)
             self._waker = stack.enter_context(closing(waker))
             checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
@@ -354,14 +356,17 @@ class TrainerWatch:
             self._remarks.append(text)
         return log
 
-    def _with_marks(self, log: LogSource | ChosenLog) -> EventSource:
-        """The log, and before it what the trainer marks by itself."""
+    def _clocks(self, log: LogSource | ChosenLog) -> EventSource:
+        """What tells progress: what the trainer marks by itself, its log, and the counters in its memory."""
+        marks = heap = None
         try:
             marks = ProgressMarks(self._facts.target.pid, uid=self._facts.uid)
         except OSError:  # two may watch: this one goes by the log
             self._remarks.append("another memwatch watches this process too, and gets its marks")
-            return log
-        return MarksBeforeLog(marks, log)
+        diagnosis, budget = self._config.diagnosis, self._session.examination_budget
+        if diagnosis.enabled and diagnosis.progress and not self._session.is_brief:
+            heap = HeapClock(self._facts.target) if budget is None else HeapClock(self._facts.target, budget.take)
+        return Clocks(log, marks, heap, has_log=bool(log.paths))
 
     @property
     def _signals_ranks(self) -> bool:

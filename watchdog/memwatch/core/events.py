@@ -103,7 +103,7 @@ class NeighboursSeen:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSeen:
-    """The log names a generation (epoch, iteration ...). `index` counts as the program counts."""
+    """The log or the program's memory names a generation (epoch, iteration ...). `index` is as the program counts."""
 
     t: float
     index: float
@@ -113,6 +113,7 @@ class GenerationSeen:
     before_watch: bool = False  # the marker was printed before the watch, at an unknown time
     recount: bool = False  # another counter is the clock from here on: what was counted before were no generations
     remaining_seconds: float | None = None  # of the run, as its line says where it says no total
+    origin: str = ""  # what tells it where that is not the log: "TrainerState.global_step"
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class GenerationLedger:
         self.attempt = 0
         self.index: float | None = None
         self.total: int | None = None
-        self.unit = "generation"
+        self.unit, self.origin = "generation", ""
         self.phase: str | None = None
         self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
         self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)  # of the latest generations
@@ -224,7 +224,7 @@ class GenerationLedger:
         if seen.recount or (self._starts and seen.unit != self.unit):
             self._recount(seen.unit)
         t = max(t, self._begin_t) if self.index is not None else t
-        self.unit, self._marker_kind = seen.unit, seen.at
+        self.unit, self.origin, self._marker_kind = seen.unit, seen.origin, seen.at
         if seen.total is not None:
             self.total = seen.total
         if seen.remaining_seconds is not None and not seen.before_watch:

@@ -257,6 +257,7 @@ class Snapshot:
     signal_handling: SignalHandling | None = None  # None: not looked at
     neighbours: Neighbours | None = None  # beside the trainer's tree in its cgroup; None: there are none
     severity: Severity = Severity.WATCHING
+    generation_origin: str = ""  # what tells the generation where that is not the log
 
     @property
     def up(self) -> bool:

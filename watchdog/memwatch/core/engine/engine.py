@@ -378,6 +378,7 @@ class Engine:
             signal_handling=self._signal_handling,
             neighbours=monitor.neighbours.latest,
             severity=watch_severity(state, self._exited, (view.severity for view in views)),
+            generation_origin=ledger.origin,
         )
 
     def _state(self) -> WatchState:

@@ -142,9 +142,11 @@ def hook(t: float, event: events.HookRan) -> Notice:
 def marker(t: float, event: events.GenerationSeen, total: int | None) -> Notice:
     gen = words.json_number(event.index)
     of = f" of {event.total}" if event.total is not None else ""
-    anew = "; another counter of the log is the clock, the count begins anew" if event.recount else ""
-    text = f"{event.unit} {gen}{of} ({event.at}){anew}"
-    return Notice(t, "marker", text, {"gen": gen, "total": total, "unit": event.unit, "at": event.at})
+    origin = f", from {event.origin}" if event.origin else ""
+    anew = "; another counter is the clock, the count begins anew" if event.recount else ""
+    text = f"{event.unit} {gen}{of} ({event.at}){origin}{anew}"
+    fields = {"gen": gen, "total": total, "unit": event.unit, "at": event.at, "from": event.origin or None}
+    return Notice(t, "marker", text, fields)
 
 
 def phase(t: float, unit: str, index: float, resource: str, row: PhaseRow) -> Notice:

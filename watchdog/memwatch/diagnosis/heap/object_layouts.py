@@ -29,7 +29,7 @@ OWNS_DATA, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
 MAX_DIMENSIONS = 64  # NPY_MAXDIMS of numpy 2
 TRACEBACK_NEXT_AT, TRACEBACK_FRAME_AT = 16, 24
 MAX_LOCALS = 1 << 12  # of a frame, with what is on its stack
-_FRAME_AT, _VALUE_STACK_AT = 24, 64  # in a frame object: since 3.11 its frame; before, the end of its local variables
+_FRAME_AT, VALUE_STACK_AT = 24, 64  # in a frame object: since 3.11 its frame; before, the end of its local variables
 _MAX_ITEMS = 1 << 20  # of a dict: a bound on time
 _SIGNED, _INT, _DIGITS = Struct("<q").unpack_from, Struct("<i").unpack_from, Struct("<II").unpack_from
 _COUNT_AT = {"list": 16, "tuple": 16, "deque": 16, "dict": 16, "set": 24}
@@ -276,7 +276,7 @@ def frame_locals(minor: int, shape: str, basic: int, address: Any, word: Callabl
     if minor <= 10:
         first, state_at, running = basic - 8, *((112, 1) if minor < 10 else (104, 0))
         waits = (word(state_at) >> 32 & 0xFF) != running
-        return first, (word(_VALUE_STACK_AT) - address - first) // 8 * waits
+        return first, (word(VALUE_STACK_AT) - address - first) // 8 * waits
     in_frame = 72 if minor <= 13 else 80  # bytes of a frame before its variables
     own = word(_FRAME_AT) == address + basic - in_frame if shape == "frame" else True
     if minor <= 13:

@@ -12,6 +12,7 @@ from struct import iter_unpack, unpack_from
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, StackFrame
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
+from memwatch.diagnosis.heap.object_layouts import VALUE_STACK_AT
 from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, RemoteObject
@@ -117,20 +118,30 @@ class _Offsets:
     lines: int  # the table
     instructions: int  # code -> the first instruction
     globals: int  # code -> the names of globals and attributes that it uses
+    stack_size: int  # code -> how many values its frames have besides variables
     variable_count: int
     variable_names: int
     variables: int  # frame -> the first variable
 
 
 # In the order of the fields: those of the thread and the frame, of the code object, of the variables.
-_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 64, 28, 72, 360)
-_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 32, 72, 96, 72)
+_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 64, 32, 28, 72, 360)
+_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 32, 64, 72, 96, 72)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
     10: replace(_OLD, instruction=96, variables=352),
     11: replace(
-        _NEW, current=56, between=8, code=32, caller=48, owner=69, first_line=72, instructions=184, variable_count=76
+        _NEW,
+        current=56,
+        between=8,
+        code=32,
+        caller=48,
+        owner=69,
+        first_line=72,
+        instructions=184,
+        stack_size=68,
+        variable_count=76,
     ),
     12: replace(_NEW, thread_id=144, current=56, between=0, instructions=192),
     13: _NEW,
@@ -143,6 +154,7 @@ _CODE_AND_CLOSURE_AT = {False: (16, 48), True: (48, 72)}  # in a function, by wh
 _FREE_NAMES_AT = 80  # code -> the names of variables of outer functions, up to 3.10
 _GENERATOR_FRAME_AT = 16  # in a generator, up to 3.10
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
+_MAX_STACK = 64  # values on the stack of a frame that are read: the iterators of its loops are at the bottom
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
 
 CodeLocation = tuple[int, int]  # the address of a frame's code, and its instruction
@@ -156,6 +168,19 @@ class ThreadState:
     address: int
     interpreter: int
     tid: int  # in the process's own namespace; 0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class FrameValues:
+    """What one frame refers to, by addresses."""
+
+    address: int
+    code_at: int  # from the frame: where the word is that refers to its code
+    code_word: int
+    function: StackFrame
+    globals: int
+    variables: tuple[tuple[str, int, int], ...]  # name, where its word is from the frame, value: those that are set
+    stack: tuple[int, ...]  # what may be on its value stack, as the iterators of its loops, the outermost first
 
 
 class Frames:
@@ -260,6 +285,39 @@ class Frames:
             for cell, name in zip(cells, map(self._builtins.text_or_none, texts), strict=True)
             if name is not None
         }
+
+    def frame_values(self, thread: ThreadState) -> Iterator[FrameValues]:
+        """Yield what a thread's frames refer to, the outermost first; one that ends meanwhile is left out."""
+        for frame, raw in reversed(self._read_frames(thread)[0]):
+            with suppress(SourceError):
+                yield self._values(frame, raw)
+
+    def _values(self, frame: int, raw: bytes) -> FrameValues:
+        offsets, word, untagged = self._offsets, self._memory.word, _UNTAGGED
+        code_word = unpack_from("<Q", raw, offsets.code)[0]
+        code = code_word & untagged
+        function = self.function(code)
+        names_at = word(code + offsets.variable_names)
+        count = unpack_from("<i", self._memory.read(code + offsets.variable_count, 4))[0]
+        depth = unpack_from("<i", self._memory.read(code + offsets.stack_size, 4))[0]
+        if not (0 <= count <= word(names_at + 16) <= _MAX_VARIABLES and 0 <= depth <= _MAX_VARIABLES):
+            raise UnreadableError("no code")
+        names = self._memory.words(names_at + self._builtins.tuple_bytes, count) if count else ()
+        at = offsets.variables
+        values = self._memory.words(frame + at, count) if count else ()
+        stack_at = frame + at + 8 * count
+        if offsets.owner is None:
+            stack_at = word(frame + VALUE_STACK_AT)
+        stack = self._memory.words(stack_at, min(depth, _MAX_STACK)) if depth else ()
+        globals_at = unpack_from("<Q", raw, _GLOBALS_AT.get(self._minor, 24))[0] & untagged
+        texts = map(self._builtins.text_or_none, names)
+        variables = tuple(
+            (printable(name), at + 8 * i, value & untagged)
+            for i, (name, value) in enumerate(zip(texts, values, strict=True))
+            if name is not None and value & untagged
+        )
+        on_stack = tuple(value & untagged for value in stack)
+        return FrameValues(frame, offsets.code, code_word, function, globals_at, variables, on_stack)
 
     def globals(self) -> list[int]:
         """Return the addresses of the globals of all frames, those of the main thread's outermost function first."""

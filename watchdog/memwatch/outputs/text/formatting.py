@@ -22,12 +22,13 @@ def format_gauge_value(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
-def format_progress(snapshot: Snapshot) -> str:
-    """`generation 7 of 25`; empty without markers."""
+def format_progress(snapshot: Snapshot, *, with_origin: bool = True) -> str:
+    """`generation 7 of 25`, `epoch 3 of 25, from TrainerState.epoch`; empty without markers."""
     if snapshot.generation is None:
         return ""
     total = f" of {snapshot.total}" if snapshot.total is not None else ""
-    return f"{printable(snapshot.unit, 20)} {format_index(snapshot.generation)}{total}"
+    origin = f", from {printable(snapshot.generation_origin, 60)}" if with_origin and snapshot.generation_origin else ""
+    return f"{printable(snapshot.unit, 20)} {format_index(snapshot.generation)}{total}{origin}"
 
 
 _SEVERITY_WORDS = {

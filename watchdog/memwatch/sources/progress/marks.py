@@ -1,7 +1,4 @@
-"""Marks that the trainer sends by itself (`memwatch.marking`): exact generations, phases, levels and saves.
-
-Where there are marks, they are the clock, and the log's counter is left out.
-"""
+"""Marks that the trainer sends by itself (`memwatch.marking`): exact generations, phases, levels and saves."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from memwatch.core.events import (
     SourceChanged,
     TotalSeen,
 )
-from memwatch.core.interfaces import EventSource
 from memwatch.core.text_and_units import printable
 from memwatch.marking import MOST_BYTES, address
 from memwatch.system.unix_sockets import peer_uid
@@ -138,28 +134,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) < MOST_NUMBER and math.isfinite(value) else None
-
-
-class MarksBeforeLog:
-    """A source of events: the marks, and of the log what these do not tell."""
-
-    def __init__(self, marks: ProgressMarks, log: EventSource) -> None:
-        self.name, self._marks, self._log = log.name, marks, log
-        self._log_counts = False  # the log's counter has been the clock
-
-    def poll(self, now: float) -> Iterator[Event]:
-        for event in self._marks.poll(now):
-            if isinstance(event, GenerationSeen) and self._log_counts:
-                self._log_counts = False
-                yield GenerationSeen(event.t, event.index, event.total, event.unit, recount=True)
-            else:
-                yield event
-        for event in self._log.poll(now):
-            if self._marks.clock and isinstance(event, GenerationSeen | TotalSeen | PhaseSeen):
-                continue
-            self._log_counts |= isinstance(event, GenerationSeen)
-            yield event
-
-    def close(self) -> None:
-        self._marks.close()
-        self._log.close()

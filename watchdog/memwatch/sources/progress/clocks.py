@@ -1,0 +1,120 @@
+"""One clock from what tells progress: the program's marks, else its log, else the counters in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from memwatch.core.events import Event, GenerationSeen, PhaseSeen, SourceChanged, TotalSeen
+from memwatch.core.interfaces import EventSource
+from memwatch.sources.progress.heap_clock import HeapClock
+from memwatch.sources.progress.marks import ProgressMarks
+
+LOG_SECONDS = 30.0  # A log without a marker for so long after the watch began is no clock for now (chosen).
+# Markers of the log after which a counter that kept step with them is the same clock, and so many after which it is
+# told that none does (chosen).
+MIN_AGREED, MIN_DIFFERENT = 3, 20
+_JITTER = 1.0  # between the log and memory: a marker is printed a moment before or after the count
+CHECK_SECONDS = 300.0  # After the watch began, memory is read for so long beside another clock (chosen).
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """How a place in memory has moved beside the log's counter."""
+
+    agreed: int = 0
+    offset: float | None = None
+
+    def add(self, index: float, value: float, jitter: float) -> None:
+        """Add both numbers, whose distance may change by `jitter` because they are not read at the same moment."""
+        offset = value - index
+        keeps = self.offset is not None and abs(offset - self.offset) <= jitter
+        self.agreed = self.agreed + 1 if keeps else 0
+        self.offset = self.offset if keeps else offset
+
+
+@dataclass(slots=True)
+class _LogCheck:
+    """Compares the log's counter with those in memory: the one that keeps step with it knows the total, too."""
+
+    markers: int = 0
+    latest: float | None = None
+    places: dict[str, _Comparison] = field(default_factory=dict)
+    has_told: bool = False
+
+    def add(self, heap: HeapClock, event: GenerationSeen, total: int | None, now: float) -> Iterator[Event]:
+        """Add the latest marker of a poll; `total`: as the log has told it."""
+        if self.has_told or event.before_watch or event.index == self.latest or not heap.watched:
+            return
+        jitter = max(_JITTER, event.index - self.latest) if self.latest is not None else _JITTER
+        self.markers, self.latest = self.markers + 1, event.index
+        for one in heap.watched:
+            comparison = self.places.setdefault(one.place.name, _Comparison())
+            comparison.add(event.index, one.value, jitter)
+            if comparison.agreed >= MIN_AGREED and one.rises >= MIN_AGREED - 1:
+                self.has_told = True
+                yield SourceChanged(now, heap.name, True, f"the log's {event.unit} is {one.place.name} in memory")
+                end = one.place.total
+                if total is None and end is not None and end >= event.index:
+                    yield TotalSeen(now, end)
+                return
+        clock = heap.clock
+        if self.markers >= MIN_DIFFERENT and clock is not None and clock.place.unit == event.unit:
+            self.has_told = True
+            counts = f"{clock.place.name} in memory is {clock.value:.10g}"
+            yield SourceChanged(
+                now, heap.name, True, f"the log says {event.unit} {event.index:.10g}, {counts}: the log's is used"
+            )
+
+
+class Clocks:
+    """A source of events: the marks, and what these do not tell of the log, and of memory what neither tells."""
+
+    def __init__(self, log: EventSource, marks: ProgressMarks | None, heap: HeapClock | None, *, has_log: bool) -> None:
+        """`has_log`: there is one, which may have a marker yet."""
+        self.name, self._log, self._marks, self._heap = log.name, log, marks, heap
+        self._has_log = has_log
+        self._clock = ""  # the name of the source that was the clock last
+        self._began_t: float | None = None
+        self._total: int | None = None  # that the log has told
+        self._check = _LogCheck()
+
+    def poll(self, now: float) -> Iterator[Event]:
+        self._began_t = now if self._began_t is None else self._began_t
+        if self._marks is not None:
+            for event in self._marks.poll(now):
+                yield self._as_clock("marks", event)
+        is_marked = self._marks is not None and bool(self._marks.clock)
+        watched_s = now - self._began_t
+        of_heap: list[Event] = []
+        if self._heap is not None and (self._clock in ("", "heap") or watched_s < CHECK_SECONDS):
+            of_heap = list(self._heap.poll(now))
+        latest = None
+        for event in self._log.poll(now):
+            if is_marked and isinstance(event, GenerationSeen | TotalSeen | PhaseSeen):
+                continue
+            if isinstance(event, GenerationSeen | TotalSeen):
+                self._total = event.total if event.total is not None else self._total
+                latest = event if isinstance(event, GenerationSeen) else latest
+            yield self._as_clock("log", event)
+        if latest is not None and self._heap is not None:
+            yield from self._check.add(self._heap, latest, self._total, now)
+        is_clock = self._clock in ("", "heap") and not (self._has_log and watched_s < LOG_SECONDS)
+        for event in of_heap:
+            if not isinstance(event, GenerationSeen):
+                yield event
+            elif is_clock:
+                yield self._as_clock("heap", event)
+
+    def close(self) -> None:
+        for one in (self._marks, self._log, self._heap):
+            if one is not None:
+                one.close()
+
+    def _as_clock(self, name: str, event: Event) -> Event:
+        """The event, as the begin of a new count where another source was the clock before."""
+        if not isinstance(event, GenerationSeen):
+            return event
+        is_new = self._clock not in ("", name)
+        self._clock = name
+        return replace(event, recount=True) if is_new else event

@@ -1,0 +1,452 @@
+"""Searches the memory of a running CPython for what counts its progress: loops, counters, bars, libraries' states.
+
+It reads the variables of all frames and the attributes of the objects in them, and follows neither data nor modules.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from struct import unpack_from
+
+from memwatch.core.text_and_units import printable
+from memwatch.diagnosis.heap.attributes import Attributes, is_program
+from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
+from memwatch.diagnosis.heap.object_layouts import Layouts
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
+from memwatch.diagnosis.heap.stack_frames import Frames, FrameValues
+from memwatch.errors import SourceError
+from memwatch.sources.log.unit_mentions import unit_from_name
+from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, Hop, number
+
+MOST_PLACES = 48  # that are returned, the outermost: a bound on the time to read them (chosen)
+SEARCH_SECONDS = 0.15  # of CPU; a program of torch and transformers takes 0.05 (measured)
+FIND_SECONDS = 3.0  # for the interpreter
+_MOST_OBJECTS = 3000  # that are read: a bound on time
+_STEPS = 2  # attributes from a variable (chosen): Trainer.state.global_step
+_LEVELS = 8  # of loops in one frame, and of what else it counts
+_BARS_LEVEL = 1 << 16  # bars come after all frames
+_MOST_BARS = 16
+_NUMBER_BYTES = 32
+_ITERATOR_BYTES = 48
+_TYPE_AT, _CELL_AT = 8, 16
+_UNNAMED = "iteration"  # of a loop whose variable names no unit
+_NEAR_SHARE = 0.02  # of a loop's length: so far it may go on while it is read (chosen)
+_STATE_BYTES = 9216  # of an interpreter's state, which refers to sys.modules
+_SOURCE_SUFFIX = re.compile(r"\.py[cw]?$")
+
+# Words that a name may have beside that of a unit: of the present number, of how many there will be, of settings.
+_OF_COUNTERS = {
+    *(
+        "current",
+        "cur",
+        "curr",
+        "now",
+        "this",
+        "global",
+        "local",
+        "main",
+        "outer",
+        "env",
+        "train",
+        "training",
+        "optimizer",
+    ),
+    *("n", "num", "number", "no", "nr", "i", "id", "idx", "index", "count", "counter", "total"),
+    *("trained", "done", "completed", "finished", "seen", "grad"),
+}
+_OF_TOTALS = {
+    "max",
+    "maximum",
+    "total",
+    "num",
+    "n",
+    "nb",
+    "number",
+    "of",
+    "final",
+    "end",
+    "target",
+    "train",
+    "training",
+}
+_OF_SETTINGS = {
+    *("args", "arg", "arguments", "config", "configuration", "cfg", "conf", "opt", "opts", "options", "params"),
+    *("parameters", "hparams", "hyperparameters", "settings", "flags"),
+}
+_MAY_COUNT = re.compile(r"n_?[a-z]+(?<!s)$")  # of names of totals: n_gen and ngen are used for either
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A library's own counter: attributes of an object, by the end of its class's name or by having both."""
+
+    class_name: str  # empty: any class
+    unit: str
+    value: str
+    total: str
+
+
+_KNOWN = (
+    _Known("transformers.trainer_callback.TrainerState", "step", "global_step", "max_steps"),
+    _Known("FitLoop", "epoch", "epoch_progress.current.completed", "max_epochs"),  # Lightning
+    _Known("", "timestep", "num_timesteps", "_total_timesteps"),  # stable-baselines3
+)
+
+
+def unit_of_counter(name: str) -> str | None:
+    """Return the unit that a variable of this name counts; None where it is none, or another number of that unit."""
+    if unit := unit_from_name(name.strip("_")):
+        return unit
+    words = _words(name)
+    units = [unit for word in words if (unit := unit_from_name(word))]
+    return units[0] if len(units) == 1 and sum(word in _OF_COUNTERS for word in words) == len(words) - 1 else None
+
+
+def unit_of_total(name: str) -> str | None:
+    """Return the unit of which a variable of this name says how many there will be."""
+    words = _words(name)
+    units = [word for word in words if unit_from_name(word)]
+    if len(units) != 1 or not _OF_TOTALS.issuperset(set(words) - set(units)):
+        return None
+    is_plural = units[0].endswith("s") or units[0].startswith("n")
+    return unit_from_name(units[0]) if len(words) > 1 or is_plural else None
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def find_places(pid: int) -> FoundPlaces:
+    """Search process `pid`; SourceError, with a hint, when its memory cannot be read or it runs no CPython."""
+    with closing(RemoteMemory(pid)) as memory:
+        search = _Search(memory)
+        places = sorted(search.places(), key=lambda place: (not place.known, place.total is None, place.level))
+        return replace(search.found, places=tuple(places[:MOST_PLACES]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number with a name in one namespace: the variables of a frame, or the attributes of an object."""
+
+    name: str
+    hops: tuple[Hop, ...]
+    value: float
+    is_int: bool
+
+
+class _Search:
+    def __init__(self, memory: RemoteMemory) -> None:
+        self._memory, self._deadline = memory, time.process_time() + SEARCH_SECONDS
+        interpreter = find_interpreter(memory, FIND_SECONDS)
+        self._states, self._minor = interpreter.states, interpreter.minor[1]
+        self._builtins = BuiltinValues(memory, interpreter.minor)
+        self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
+        self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
+        self._frames = Frames(memory, interpreter)
+        self.found = FoundPlaces(memory.pid, self._minor)
+        self._objects: deque[tuple[int, int, int]] = deque()  # address, level, steps
+        self._seen: set[int] = set()
+
+    def places(self) -> Iterator[CounterPlace]:
+        self._find_number_types()
+        level = 0
+        for thread in self._frames.threads():
+            for frame in self._frames.frame_values(thread):
+                level += _LEVELS
+                with suppress(SourceError):
+                    yield from self._of_frame(frame, level)
+        while self._objects and len(self._seen) < _MOST_OBJECTS and time.process_time() < self._deadline:
+            with suppress(SourceError, ValueError):
+                yield from self._of_object(*self._objects.popleft())
+        with suppress(SourceError):
+            yield from self._bars()
+
+    def _find_number_types(self) -> None:
+        """Find int and float: the modules `builtins` of the interpreter has both."""
+        builtins = self._modules().get("builtins", 0)
+        names = dict(self._attributes.items(self._memory.word(builtins + 16))) if builtins else {}
+        self.found = replace(self.found, int_type=names.get("int", 0), float_type=names.get("float", 0))
+
+    def _modules(self) -> dict[str, int]:
+        """Return sys.modules."""
+        for state in self._states:
+            for low, high in self._memory.writable.within(state, state + _STATE_BYTES)[:1]:
+                raw = self._memory.read(low, (high - low) & ~7)
+                for at in range(0, len(raw), 8):
+                    address = unpack_from("<Q", raw, at)[0]
+                    if address % 8 or address not in self._memory.writable:
+                        continue
+                    with suppress(SourceError):
+                        kind = self._types.type_at(self._memory.word(address + _TYPE_AT))
+                        if kind is None or kind.name != "dict":
+                            continue
+                        found = dict(self._attributes.items(address))
+                        if "sys" in found and "builtins" in found and "__main__" in found:
+                            return found
+        return {}
+
+    # --- frames ---
+
+    def _of_frame(self, frame: FrameValues, level: int) -> Iterator[CounterPlace]:
+        """Yield the loops of a frame, and its variables with the name of a unit; note its objects."""
+        is_module = frame.function.function == "<module>"
+        owner = _SOURCE_SUFFIX.sub("", frame.function.file.rpartition("/")[2]) if is_module else frame.function.function
+        start, named = frame.address, list(self._variables(frame))
+        if is_module:
+            start, named = frame.globals, list(self._items(frame.globals, ()))
+        numbers, objects = self._split(named)
+        known = [one.value for one in self._settings(numbers, objects) if one.is_int]
+        taken = set()
+        for position, (latest, end, length, first) in enumerate(self._loops(frame)):
+            variable = _loop_variable([one for one in numbers if one.name not in taken], latest, length)
+            if variable is None:
+                continue
+            taken.add(variable.name)
+            unit = unit_of_counter(variable.name)
+            total = end - 1 if first == 1 or (first is None and end not in known and end - 1 in known) else end
+            name = f"{variable.name} of {owner}" if is_module else f"{variable.name} of {owner}()"
+            yield CounterPlace(
+                name, unit or _UNNAMED, start, variable.hops, variable.value, total, "start",
+                level + min(position, _LEVELS - 2), unit is not None,
+            )  # fmt: skip
+        rest = [one for one in numbers if one.name not in taken]
+        for place in self._counters(start, rest, objects, level + _LEVELS - 1):
+            yield replace(place, name=f"{place.name} of {owner}" if is_module else f"{place.name} of {owner}()")
+        self._objects.extend((address, level + _LEVELS - 1, 0) for _, address in objects)
+
+    def _variables(self, frame: FrameValues) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
+        for name, at, value in frame.variables:
+            hop = Hop(at, frame.code_at, frame.code_word)
+            kind = self._kind(value)
+            if kind is not None and kind.name == "cell":
+                yield name, (hop, Hop(_CELL_AT, _TYPE_AT, kind.address)), self._memory.word(value + _CELL_AT)
+            else:
+                yield name, (hop,), value
+
+    def _loops(self, frame: FrameValues) -> Iterator[tuple[int, int, int, int | None]]:
+        """Yield of each loop over a range, the outermost first: its latest number, end, length, and first number.
+
+        The first is None where it is not known, as from CPython 3.12 on.
+        """
+        for address in frame.stack:
+            kind = self._kind(address) if address in self._memory.writable else None
+            if kind is None or kind.name != "range_iterator":
+                continue
+            raw = self._memory.read(address, _ITERATOR_BYTES)
+            if self._minor >= 12:
+                following, step, left = unpack_from("<qqq", raw, 16)
+                first, end = None, following + step * left
+            else:
+                done, first, step, length = unpack_from("<qqqq", raw, 16)
+                following, end = first + step * done, first + step * length
+            if step > 0 and 0 <= following - step <= end:
+                yield following - step, end, (end - following) // step + 1, first
+
+    def _settings(self, numbers: list[_Number], objects: list[tuple[str, int]]) -> Iterator[_Number]:
+        """Yield the numbers of a namespace, and those of the settings in it: `args.epochs`, `self.config.epochs`."""
+        yield from numbers
+        for name, address in objects:
+            with suppress(SourceError, ValueError):
+                obj = self._instance(address)
+                if obj is not None and (name == "self" or _is_settings(name, obj.heap_type.name)):
+                    yield from self._split(list(self._named(obj)))[0]
+
+    # --- objects ---
+
+    def _of_object(self, address: int, level: int, steps: int) -> Iterator[CounterPlace]:
+        if address in self._seen:
+            return
+        self._seen.add(address)
+        obj = self._instance(address)
+        if obj is None:
+            return
+        named = list(self._named(obj))
+        short = obj.heap_type.name.rpartition(".")[2]
+        numbers, objects = self._split(named)
+        for known in _KNOWN:
+            if known.class_name and not obj.heap_type.name.endswith(known.class_name):
+                continue
+            value, total = self._at(obj, known.value), self._at(obj, known.total)
+            if value is not None and total is not None:
+                end = int(total.value) if 0 < total.value < 1 << 53 else None
+                name = f"{short}.{known.value}"
+                yield CounterPlace(name, known.unit, address, value.hops, value.value, end, "end", level, known=True)
+                numbers = [one for one in numbers if one.name not in (known.value, known.total)]
+        for place in self._counters(address, numbers, objects, level):
+            yield replace(place, name=f"{short}.{place.name}")
+        if steps < _STEPS:
+            self._objects.extend((value, level, steps + 1) for _, value in objects)
+
+    def _at(self, obj: RemoteObject, path: str) -> _Number | None:
+        """Return the number at a path of attributes."""
+        hops: tuple[Hop, ...] = ()
+        current: RemoteObject | None = obj
+        for name in path.split("."):
+            if current is None:
+                return None
+            found = next(((more, value) for key, more, value in self._named(current) if key == name), None)
+            if found is None:
+                return None
+            hops, address = hops + found[0], found[1]
+            current = self._instance(address)
+        value = self._number(address)
+        return None if value is None else _Number(path, hops, *value)
+
+    def _counters(
+        self, start: int, numbers: list[_Number], objects: list[tuple[str, int]], level: int
+    ) -> Iterator[CounterPlace]:
+        """Yield the numbers that have the name of a unit, with the total that the same namespace has for it."""
+        units = {one.name: unit_of_counter(one.name) if one.is_int else None for one in numbers}
+        if not any(units.values()):
+            return
+        totals = [(unit, one.value) for one in numbers if one.is_int and (unit := unit_of_total(one.name))]
+        beside: list[tuple[str, float]] | None = None
+        for one in numbers:
+            unit = units[one.name]
+            if unit is None or (unit_of_total(one.name) and not _MAY_COUNT.match(one.name.strip("_"))):
+                continue
+            if beside is None:
+                settings = self._settings([], objects)
+                beside = [(of, two.value) for two in settings if two.is_int and (of := unit_of_total(two.name))]
+            total = _only([value for of, value in totals if of == unit and value != one.value], one.value)
+            total = total or _only([value for of, value in beside if of == unit], one.value)
+            yield CounterPlace(one.name, unit, start, one.hops, one.value, total, "start", level)
+
+    def _split(self, named: list[tuple[str, tuple[Hop, ...], int]]) -> tuple[list[_Number], list[tuple[str, int]]]:
+        """Return the numbers, and the names and addresses of all else."""
+        numbers, objects = [], []
+        for name, hops, address in named:
+            value = self._number(address)
+            if value is not None:
+                numbers.append(_Number(name, hops, *value))
+            else:
+                objects.append((name, address))
+        return numbers, objects
+
+    def _number(self, address: int) -> tuple[float, bool] | None:
+        """Return the value of an int or float, and whether it is an int."""
+        with suppress(SourceError):
+            raw = self._memory.read(address, _NUMBER_BYTES)
+            value = number(raw, self.found)
+            return None if value is None else (value, unpack_from("<Q", raw, _TYPE_AT)[0] == self.found.int_type)
+        return None
+
+    def _kind(self, address: int) -> HeapType | None:
+        with suppress(SourceError):
+            return self._types.type_at(self._memory.word(address + _TYPE_AT))
+        return None
+
+    def _instance(self, address: int) -> RemoteObject | None:
+        """Return the object at an address if it is an instance of a class with attributes."""
+        obj = self._attributes.object_at(address) if address in self._memory.writable else None
+        if obj is None or "." not in obj.heap_type.name or is_program(obj.heap_type):
+            return None
+        return None if obj.heap_type.shape in ("ndarray", "tensor") else obj
+
+    # --- names, and the ways to their values ---
+
+    def _named(self, obj: RemoteObject) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
+        """Yield the attributes of an instance: name, way from the object's address, address of the value."""
+        kind, words = obj.heap_type, self._memory.words
+        for name, offset in self._attributes.members(kind):
+            yield name, (Hop(offset, _TYPE_AT, kind.address),), obj.words(obj.address + offset, 1)[0]
+        dict_at, values_at = self._layouts.attributes_at(obj)
+        if dict_at:
+            pointer_at = -24 if kind.has_managed_dict else kind.dict_offset
+            if pointer_at > 0 or kind.has_managed_dict:
+                yield from self._items(dict_at, (Hop(pointer_at, _TYPE_AT, kind.address),))
+        elif values_at and (keys := self._layouts.shared_keys(kind)) is not None:
+            way: tuple[Hop, ...] = ()
+            if self._minor >= 13:
+                first = values_at - obj.address
+            else:
+                pointer_at = -32 if self._minor == 11 else -24
+                word = self._memory.word(obj.address + pointer_at)
+                way, first = (Hop(pointer_at, _TYPE_AT, kind.address),), values_at - (word & ~3)
+            names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width] if keys.count else ()
+            values = words(values_at, keys.count) if keys.count else ()
+            for i, (key, value) in enumerate(zip(names, values, strict=True)):
+                text = self._builtins.text_or_none(key) if value else None
+                if text is not None:
+                    last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
+                    yield printable(text), (*way, last), value
+
+    def _items(self, dict_at: int, way: tuple[Hop, ...]) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
+        """Yield the items of a dict whose keys are text, with the way to each value."""
+        words = self._memory.words
+        keys_at, values_at = words(dict_at + 32, 2)
+        keys = self._builtins.keys(keys_at)
+        raw = words(keys.first, keys.count * keys.width) if keys.count else ()
+        split = words(values_at + self._builtins.values_offset, keys.count) if values_at and keys.count else ()
+        for i in range(keys.count):
+            key_at = keys.first - keys_at + 8 * (keys.width * (i + 1) - 2)
+            key, value = raw[keys.width * (i + 1) - 2], raw[keys.width * (i + 1) - 1]
+            value = split[i] if values_at else value
+            text = self._builtins.text_or_none(key) if key and value else None
+            if text is None:
+                continue
+            if values_at:
+                hops = (Hop(40, 32, keys_at), Hop(self._builtins.values_offset + 8 * i))
+            else:
+                hops = (Hop(32), Hop(key_at + 8, key_at, key))
+            yield printable(text), (*way, *hops), value
+
+    # --- bars ---
+
+    def _bars(self) -> Iterator[CounterPlace]:
+        """Yield tqdm's progress bars, which their class keeps in a set of weak references."""
+        module = self._modules().get("tqdm.std", 0)
+        if not module:
+            return
+        names = dict(self._attributes.items(self._memory.word(module + 16)))
+        kind = self._attributes.object_at(names.get("tqdm", 0))
+        held = dict(self._attributes.items(self._attributes.dict_of(kind))) if kind is not None else {}
+        weak_set = self._attributes.object_at(held.get("_instances", 0))
+        if weak_set is None:
+            return
+        data = self._attributes.object_at(dict(self._attributes.named_values(weak_set)).get("data", 0))
+        for reference in self._layouts.elements(data)[:_MOST_BARS] if data is not None else ():
+            bar = self._instance(self._memory.word(reference + 16))
+            if bar is None:
+                continue
+            done, total = self._at(bar, "n"), self._at(bar, "total")
+            if done is None or total is None or done.value >= total.value:
+                continue
+            texts = {key: self._builtins.text_or_none(value) for key, _, value in self._named(bar)}
+            description = (texts.get("desc") or "").strip(": ")
+            unit = unit_of_counter(description) or unit_of_counter(texts.get("unit") or "")
+            name = f"the bar {printable(description, 40)!r}" if description else "a progress bar"
+            yield CounterPlace(
+                name, unit or "step", bar.address, done.hops, done.value, int(total.value), "end",
+                _BARS_LEVEL, known=False,
+            )  # fmt: skip
+
+
+def _loop_variable(numbers: list[_Number], latest: int, length: int) -> _Number | None:
+    """Return the variable of a loop, which has its latest number, or had it when it was read a moment ago."""
+    exact = [one for one in numbers if one.is_int and one.value == latest]
+    near = [one for one in numbers if one.is_int and 0 <= latest - one.value <= _NEAR_SHARE * length]
+    for found in (exact, near):
+        found.sort(key=lambda one: (unit_of_counter(one.name) is None, unit_of_total(one.name) is not None))
+        if found:
+            return found[0]
+    return None
+
+
+def _is_settings(name: str, class_name: str) -> bool:
+    """Whether a variable, or its class, is named as what holds a program's settings."""
+    words = [name.lower().strip("_"), *_words(class_name.rpartition(".")[2])[-1:]]
+    return not _OF_SETTINGS.isdisjoint(words)
+
+
+def _only(values: list[float], least: float) -> int | None:
+    """Return the one total that is not below the present number; None where there are several."""
+    possible = {value for value in values if value >= max(1.0, least)}
+    return int(possible.pop()) if len(possible) == 1 else None
