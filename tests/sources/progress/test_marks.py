@@ -27,7 +27,8 @@ from memwatch.core.events import (
     SourceChanged,
     TotalSeen,
 )
-from memwatch.sources.progress.marks import MarksBeforeLog, ProgressMarks, parse_mark
+from memwatch.sources.progress.clocks import Clocks
+from memwatch.sources.progress.marks import ProgressMarks, parse_mark
 from support.pythons import OWN, pythons
 
 MODULE = Path(marking.__file__)
@@ -215,7 +216,7 @@ def test_marks_are_the_clock_and_the_log_tells_the_rest(marks: ProgressMarks) ->
         GaugeSeen(1.0, "buffer", 5.0),
         OutOfMemorySeen(1.0, "memory_error", "MemoryError"),
     ]
-    both = MarksBeforeLog(marks, Log(of_log, of_log, of_log))
+    both = Clocks(Log(of_log, of_log, of_log), marks, None, has_log=True)
     assert list(both.poll(time.time())) == of_log
     marking.mark(epoch=1, total=3)
     _, counted, *rest = both.poll(time.time())

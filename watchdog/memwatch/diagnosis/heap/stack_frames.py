@@ -151,7 +151,7 @@ _BY_MINOR = {
 _GLOBALS_AT = {8: 48, 9: 48, 10: 48, 11: 8}  # frame -> globals; 24 from 3.12 on
 _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
 _CODE_AND_CLOSURE_AT = {False: (16, 48), True: (48, 72)}  # in a function, by whether it is of 3.10 or later
-_FREE_NAMES_AT = 80  # code -> the names of variables of outer functions, up to 3.10
+_FREE_NAMES_AT, _CELL_NAMES_AT = 80, 88  # code -> names of variables of outer functions, for inner ones; up to 3.10
 _GENERATOR_FRAME_AT = 16  # in a generator, up to 3.10
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _MAX_STACK = 64  # values on the stack of a frame that are read: the iterators of its loops are at the bottom
@@ -297,13 +297,13 @@ class Frames:
         code_word = unpack_from("<Q", raw, offsets.code)[0]
         code = code_word & untagged
         function = self.function(code)
-        names_at = word(code + offsets.variable_names)
-        count = unpack_from("<i", self._memory.read(code + offsets.variable_count, 4))[0]
+        names = self._names(code + offsets.variable_names)
+        if offsets.owner is None:
+            names = (*names, *self._names(code + _CELL_NAMES_AT), *self._names(code + _FREE_NAMES_AT))
+        count, at = len(names), offsets.variables
         depth = unpack_from("<i", self._memory.read(code + offsets.stack_size, 4))[0]
-        if not (0 <= count <= word(names_at + 16) <= _MAX_VARIABLES and 0 <= depth <= _MAX_VARIABLES):
+        if not 0 <= depth <= _MAX_VARIABLES:
             raise UnreadableError("no code")
-        names = self._memory.words(names_at + self._builtins.tuple_bytes, count) if count else ()
-        at = offsets.variables
         values = self._memory.words(frame + at, count) if count else ()
         stack_at = frame + at + 8 * count
         if offsets.owner is None:
@@ -318,6 +318,14 @@ class Frames:
         )
         on_stack = tuple(value & untagged for value in stack)
         return FrameValues(frame, offsets.code, code_word, function, globals_at, variables, on_stack)
+
+    def _names(self, at: int) -> tuple[int, ...]:
+        """Return the items of the tuple that the word at an address refers to."""
+        names = self._memory.word(at)
+        count = self._memory.word(names + 16)
+        if count > _MAX_VARIABLES:
+            raise UnreadableError("no code")
+        return self._memory.words(names + self._builtins.tuple_bytes, count) if count else ()
 
     def globals(self) -> list[int]:
         """Return the addresses of the globals of all frames, those of the main thread's outermost function first."""
@@ -394,12 +402,7 @@ class Frames:
 
     def used_names(self, code: int) -> frozenset[str]:
         """Return the names of globals and attributes that a code object uses; SourceError when it cannot be read."""
-        names = self._memory.word(code + self._offsets.globals)
-        count = self._memory.word(names + 16)
-        if count > _MAX_VARIABLES:
-            raise UnreadableError("no code")
-        addresses = self._memory.words(names + self._builtins.tuple_bytes, count) if count else ()
-        return frozenset(filter(None, map(self._builtins.text_or_none, addresses)))
+        return frozenset(filter(None, map(self._builtins.text_or_none, self._names(code + self._offsets.globals))))
 
     def _frame(self, code: int, instruction: int) -> StackFrame:
         offsets, minor = self._offsets, self._minor

@@ -21,12 +21,15 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames, FrameValues
 from memwatch.errors import SourceError
+from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.log.unit_mentions import unit_from_name
+from memwatch.sources.memory.process_descendants import DescendantFinder
 from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, Hop, number
 
 MOST_PLACES = 48  # that are returned, the outermost: a bound on the time to read them (chosen)
 SEARCH_SECONDS = 0.15  # of CPU; a program of torch and transformers takes 0.05 (measured)
 FIND_SECONDS = 3.0  # for the interpreter
+_MOST_DESCENDANTS = 3  # that are searched: a launcher's first child may be its helper (chosen)
 _MOST_OBJECTS = 3000  # that are read: a bound on time
 _STEPS = 2  # attributes from a variable (chosen): Trainer.state.global_step
 _LEVELS = 8  # of loops in one frame, and of what else it counts
@@ -61,20 +64,9 @@ _OF_COUNTERS = {
     *("trained", "done", "completed", "finished", "seen", "grad"),
 }
 _OF_TOTALS = {
-    "max",
-    "maximum",
-    "total",
-    "num",
-    "n",
-    "nb",
-    "number",
-    "of",
-    "final",
-    "end",
-    "target",
-    "train",
-    "training",
+    *("max", "maximum", "total", "num", "n", "nb", "number", "of", "final", "end", "target", "to", "train", "training")
 }
+_NUMBERS = {"num", "n", "nb", "number"}
 _OF_SETTINGS = {
     *("args", "arg", "arguments", "config", "configuration", "cfg", "conf", "opt", "opts", "options", "params"),
     *("parameters", "hparams", "hyperparameters", "settings", "flags"),
@@ -112,15 +104,48 @@ def unit_of_counter(name: str) -> str | None:
 def unit_of_total(name: str) -> str | None:
     """Return the unit of which a variable of this name says how many there will be."""
     words = _words(name)
-    units = [word for word in words if unit_from_name(word)]
-    if len(units) != 1 or not _OF_TOTALS.issuperset(set(words) - set(units)):
+    places = [i for i, word in enumerate(words) if unit_from_name(word)]
+    if len(places) != 1:
         return None
-    is_plural = units[0].endswith("s") or units[0].startswith("n")
-    return unit_from_name(units[0]) if len(words) > 1 or is_plural else None
+    at, word = places[0], words[places[0]]
+    before, after = set(words[:at]), set(words[at + 1 :])
+    if not _OF_TOTALS.issuperset(before | after) or not _NUMBERS.isdisjoint(after):  # epoch_num is that of an epoch
+        return None
+    is_plural = word.endswith("s") or word.startswith("n")
+    return unit_from_name(word) if len(words) > 1 or is_plural else None
 
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
+
+
+def find_in_program(pid: int) -> FoundPlaces:
+    """Search process `pid` and, where that has no count with an end, its largest descendants: it may launch a trainer.
+
+    SourceError, with a hint, when none of them can be read.
+    """
+    best, error = FoundPlaces(), None
+    for one in (pid, *_largest_descendants(pid)):
+        try:
+            found = find_places(one)
+        except SourceError as raised:
+            error = error or raised
+            continue
+        best = best if best.places else found
+        if any(place.known or place.total is not None for place in found.places):
+            return found
+    if error is not None and not best.pid:
+        raise error
+    return best
+
+
+def _largest_descendants(pid: int) -> list[int]:
+    sizes = {}
+    with suppress(SourceError), closing(DescendantFinder()) as finder:
+        for one in finder.find_new(0.0, {pid}):
+            with suppress(SourceError):
+                sizes[one] = int(read_whole(f"/proc/{one}/statm").split()[1])
+    return sorted(sizes, key=lambda one: -sizes[one])[:_MOST_DESCENDANTS]
 
 
 def find_places(pid: int) -> FoundPlaces:

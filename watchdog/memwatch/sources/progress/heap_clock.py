@@ -195,10 +195,10 @@ def serve() -> None:
 
 
 def _answer(target: Target) -> FoundPlaces:
-    from memwatch.sources.progress.counter_search import find_places
+    from memwatch.sources.progress.counter_search import find_in_program
 
     try:
-        return find_places(target.pid)
+        return find_in_program(target.pid)
     except SourceError as error:
         return FoundPlaces(reason=str(error))
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process

@@ -102,7 +102,7 @@ class ProgressMarks:
                     self.clock = name
                     yield SourceChanged(now, self.name, True, f"the program marks its {name}s: they are the clock")
                 if name == self.clock:
-                    yield GenerationSeen(t, value, total, unit=name)
+                    yield GenerationSeen(t, value, total, unit=name, origin="the program's marks")
                     total = None
                 else:
                     yield GaugeSeen(t, name, value)
