@@ -150,6 +150,19 @@ def test_the_log_is_preferred_and_begins_a_new_count() -> None:
         assert {one.unit for one in rest} == {"epoch"} and not any(one.recount for one in rest)
 
 
+def test_what_a_log_told_before_the_watch_does_not_hold_the_count_in_memory() -> None:
+    def line(now: float) -> Event | None:
+        return GenerationSeen(now, 1185.0, before_watch=True) if now == 0.0 else None
+
+    with clock_of("module") as heap, closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
+        seen = generations(watched(clocks, counted(3)))
+        assert [(one.unit, one.recount) for one in seen] == [
+            ("generation", False),
+            ("iteration", True),
+            ("iteration", False),
+        ]
+
+
 def test_memory_tells_the_end_that_the_log_does_not() -> None:
     with clock_of("module") as heap:
 

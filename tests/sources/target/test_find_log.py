@@ -84,6 +84,14 @@ def test_what_reads_its_pipe_writes_its_log(folder: Path) -> None:
         assert found(pid) == [folder / "filtered"]
 
 
+def test_what_reads_its_pipe_complains_elsewhere(folder: Path) -> None:
+    with trainer(folder, pipe="cat 2>cat.log >/dev/null") as pid:
+        deadline = time.monotonic() + 10
+        while not (folder / "cat.log").exists():
+            assert time.monotonic() < deadline
+        assert found(pid) == []
+
+
 def test_its_stderr_and_the_logs_that_it_or_a_child_holds_open_are_found(folder: Path) -> None:
     code = """
 import os, subprocess, sys

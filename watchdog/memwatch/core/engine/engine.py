@@ -216,6 +216,7 @@ class Engine:
         if self._ledger.index is not None and (event.recount or event.unit != self._ledger.unit):
             self._monitor.forget_generations()
             self._diagnostician.forget_generations(t)
+        phase = self._ledger.phase
         boundary = self._ledger.add_marker(min(t, event.t), event)  # A marker that was read late keeps its own time.
         if boundary is None:
             return
@@ -223,7 +224,7 @@ class Engine:
         self._monitor.begin_generation(boundary)
         self._diagnostician.begin_generation(t, boundary.partial)
         for resource, row in boundary.closed.items():
-            if row.phases and row.phases[-1].end_t == boundary.t:
+            if row.phases and row.phases[-1].phase == phase:  # else it has ended before, and was reported
                 self._report_phase(t, row.index, resource, row.phases[-1])
             self._emit(notices.generation(t, self._ledger.unit, resource, row))
             self._report_breaches(t, self._expectations.update_generations(resource, self._ledger.closed(resource)))

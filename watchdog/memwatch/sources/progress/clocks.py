@@ -15,6 +15,7 @@ LOG_SECONDS = 30.0  # A log without a marker for so long after the watch began i
 # told that none does (chosen).
 MIN_AGREED, MIN_DIFFERENT = 3, 20
 _JITTER = 1.0  # between the log and memory: a marker is printed a moment before or after the count
+LOG_STANDS_RISES = 5  # of the count in memory, after which what the log told before the watch is old (chosen)
 CHECK_SECONDS = 300.0  # After the watch began, memory is read for so long beside another clock (chosen).
 
 
@@ -73,7 +74,7 @@ class Clocks:
     def __init__(self, log: EventSource, marks: ProgressMarks | None, heap: HeapClock | None, *, has_log: bool) -> None:
         """`has_log`: there is one, which may have a marker yet."""
         self.name, self._log, self._marks, self._heap = log.name, log, marks, heap
-        self._has_log = has_log
+        self._has_log, self._log_moves = has_log, False
         self._clock = ""  # the name of the source that was the clock last
         self._began_t: float | None = None
         self._total: int | None = None  # that the log has told
@@ -87,7 +88,8 @@ class Clocks:
         is_marked = self._marks is not None and bool(self._marks.clock)
         watched_s = now - self._began_t
         of_heap: list[Event] = []
-        if self._heap is not None and (self._clock in ("", "heap") or watched_s < CHECK_SECONDS):
+        is_heap_first = self._clock in ("", "heap") or not self._log_moves
+        if self._heap is not None and not is_marked and (is_heap_first or watched_s < CHECK_SECONDS):
             of_heap = list(self._heap.poll(now))
         latest = None
         for event in self._log.poll(now):
@@ -96,20 +98,29 @@ class Clocks:
             if isinstance(event, GenerationSeen | TotalSeen):
                 self._total = event.total if event.total is not None else self._total
                 latest = event if isinstance(event, GenerationSeen) else latest
+                self._log_moves |= latest is not None and not latest.before_watch
             yield self._as_clock("log", event)
         if latest is not None and self._heap is not None:
             yield from self._check.add(self._heap, latest, self._total, now)
-        is_clock = self._clock in ("", "heap") and not (self._has_log and watched_s < LOG_SECONDS)
         for event in of_heap:
             if not isinstance(event, GenerationSeen):
                 yield event
-            elif is_clock:
+            elif self._is_heap_clock(watched_s):
                 yield self._as_clock("heap", event)
 
     def close(self) -> None:
         for one in (self._marks, self._log, self._heap):
             if one is not None:
                 one.close()
+
+    def _is_heap_clock(self, watched_s: float) -> bool:
+        """Whether memory is the clock: the log has told none in time, or has stood while the count went on."""
+        if self._has_log and watched_s < LOG_SECONDS:
+            return False
+        if self._clock in ("", "heap"):
+            return True
+        known = self._heap.clock if self._heap is not None else None
+        return not self._log_moves and self._clock == "log" and known is not None and known.rises >= LOG_STANDS_RISES
 
     def _as_clock(self, name: str, event: Event) -> Event:
         """The event, as the begin of a new count where another source was the clock before."""

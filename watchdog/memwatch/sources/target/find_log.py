@@ -53,7 +53,7 @@ def unread_files(facts: TargetFacts) -> str:
 
 
 def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
-    """Yield its stderr, and what the other programs of its pipeline write that read its stdout."""
+    """Yield its stderr, and what the other programs of its pipeline write that read its stdout, but their stderr."""
     pid = facts.target.pid
     yield from _written(pid, root, lambda number, name: number == "2")
     with suppress(OSError, SourceError):
@@ -65,7 +65,7 @@ def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
         for reader in sorted(beside)[:_MAX_PROCESSES]:
             with suppress(OSError):
                 if os.readlink(f"{root}/{reader}/fd/0") == pipe:  # noqa: PTH115
-                    yield from _written(reader, root, lambda number, name: True)
+                    yield from _written(reader, root, lambda number, name: number != "2")
 
 
 def _open_logs(pid: int, root: str) -> Iterator[str]:
