@@ -11,9 +11,10 @@ from memwatch.sources.progress.heap_clock import HeapClock
 from memwatch.sources.progress.marks import ProgressMarks
 
 LOG_SECONDS = 30.0  # A log without a marker for so long after the watch began is no clock for now (chosen).
-# Markers of the log after which a counter that kept step with them is the same clock, and so many after which it is
-# told that none does (chosen).
-MIN_AGREED, MIN_DIFFERENT = 3, 20
+# Markers of the log after which a counter that kept step with them is the same clock; so many where several may pass
+# between two looks, since counters of a similar pace drift apart slowly; and so many after which it is told that none
+# keeps step (chosen).
+MIN_AGREED, MIN_AGREED_FAST, MIN_DIFFERENT = 3, 10, 20
 _JITTER = 1.0  # between the log and memory: a marker is printed a moment before or after the count
 LOG_STANDS_RISES = 5  # of the count in memory, after which what the log told before the watch is old (chosen)
 CHECK_SECONDS = 300.0  # After the watch began, memory is read for so long beside another clock (chosen).
@@ -52,7 +53,8 @@ class _LogCheck:
         for one in heap.watched:
             comparison = self.places.setdefault(one.place.name, _Comparison())
             comparison.add(event.index, one.value, jitter)
-            if comparison.agreed >= MIN_AGREED and one.rises >= MIN_AGREED - 1:
+            enough = MIN_AGREED if jitter <= _JITTER else MIN_AGREED_FAST
+            if comparison.agreed >= enough and one.rises >= enough - 1:
                 self.has_told = True
                 yield SourceChanged(now, heap.name, True, f"the log's {event.unit} is {one.place.name} in memory")
                 end = one.place.total
