@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from memwatch.core.engine.engine import Engine
+from memwatch.core.events import Action, Notice
 from support import summary
+from support.events import faults
 
 # The same examples each time, on a machine however slow: a property that fails, fails for everybody. New examples are
 # looked for by `make thorough`.
@@ -20,6 +24,21 @@ def pytest_configure() -> None:
     """Tests started by `pytest &` in a script ignore SIGINT, and so would every trainer that they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _events_are_as_their_schema_says() -> Iterator[None]:
+    """Whatever an engine tells in any test."""
+    emit = Engine._emit
+
+    def checked(engine: Engine, action: Action) -> None:
+        if isinstance(action, Notice) and (wrong := faults(action)):
+            raise AssertionError(f"{action.event}: {'; '.join(wrong)}")
+        emit(engine, action)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "_emit", checked)
+        yield
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -6,7 +6,8 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_memwatch_config_subparsers=(check show schema)
-_shtab_memwatch_subparsers=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
+_shtab_memwatch_schema_subparsers=(events config)
+_shtab_memwatch_subparsers=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config schema markers replay man completion)
 
 _shtab_memwatch_run_option_strings=(-h --help --config --profile --listen --web-config --history --limit --force-limit --interval --checkpoint-time --dry-run --json -v --verbose --max-restarts --resume-with)
 _shtab_memwatch_mark_option_strings=(-h --help --pid)
@@ -27,6 +28,9 @@ _shtab_memwatch_config_check_option_strings=(-h --help --config --profile)
 _shtab_memwatch_config_show_option_strings=(-h --help --pid --pidfile --match --unit --cgroup --log --config --profile --listen --web-config --history --limit --force-limit --interval --checkpoint-time --dry-run --json -v --verbose)
 _shtab_memwatch_config_schema_option_strings=(-h --help)
 _shtab_memwatch_config_option_strings=(-h --help)
+_shtab_memwatch_schema_events_option_strings=(-h --help)
+_shtab_memwatch_schema_config_option_strings=(-h --help)
+_shtab_memwatch_schema_option_strings=(-h --help)
 _shtab_memwatch_markers_option_strings=(-h --help --config --json)
 _shtab_memwatch_replay_option_strings=(-h --help --config --profile --limit --checkpoint-time --json -v --verbose --run --plot --why)
 _shtab_memwatch_man_option_strings=(-h --help)
@@ -118,9 +122,10 @@ _shtab_memwatch_doctor___profile_choices=(default observe aggressive)
 _shtab_memwatch_config_check___profile_choices=(default observe aggressive)
 _shtab_memwatch_config_show___profile_choices=(default observe aggressive)
 _shtab_memwatch_config_pos_0_choices=(check show schema)
+_shtab_memwatch_schema_pos_0_choices=(events config)
 _shtab_memwatch_replay___profile_choices=(default observe aggressive)
 _shtab_memwatch_completion_pos_0_choices=(bash zsh fish)
-_shtab_memwatch_pos_0_choices=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config markers replay man completion)
+_shtab_memwatch_pos_0_choices=(run mark serve demo doctor top census profile snapshot diff last report plan compare export config schema markers replay man completion)
 _shtab_memwatch___profile_choices=(default observe aggressive)
 
 _shtab_memwatch_run_pos_0_nargs=...
@@ -209,6 +214,13 @@ _shtab_memwatch_config_schema___help_nargs=0
 _shtab_memwatch_config_pos_0_nargs=A...
 _shtab_memwatch_config__h_nargs=0
 _shtab_memwatch_config___help_nargs=0
+_shtab_memwatch_schema_events__h_nargs=0
+_shtab_memwatch_schema_events___help_nargs=0
+_shtab_memwatch_schema_config__h_nargs=0
+_shtab_memwatch_schema_config___help_nargs=0
+_shtab_memwatch_schema_pos_0_nargs=A...
+_shtab_memwatch_schema__h_nargs=0
+_shtab_memwatch_schema___help_nargs=0
 _shtab_memwatch_markers__h_nargs=0
 _shtab_memwatch_markers___help_nargs=0
 _shtab_memwatch_markers___json_nargs=0

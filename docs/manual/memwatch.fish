@@ -59,7 +59,7 @@ function _shtab_memwatch_using
   test "$_shtab_memwatch_cmdpath" = "$argv"
 end
 
-set -g _shtab_memwatch_commands run mark serve demo doctor top census profile snapshot diff last report plan compare export config 'config check' 'config show' 'config schema' markers replay man completion
+set -g _shtab_memwatch_commands run mark serve demo doctor top census profile snapshot diff last report plan compare export config 'config check' 'config show' 'config schema' schema 'schema events' 'schema config' markers replay man completion
 set -g _shtab_memwatch_opts_with_value --ca-file --cert --cgroup --checkpoint-time --config --generations --history --holders --interval --key --label --limit --listen --log --match --max-restarts --output --password-file --pid --pidfile --plot --profile --resume-with --run --seconds --set --track --unit --web-config --why -o
 
 complete -c memwatch -e
@@ -278,6 +278,12 @@ complete -c memwatch -n '_shtab_memwatch_using config show' -l json -d 'print JS
 complete -c memwatch -n '_shtab_memwatch_using config show' -s v -l verbose -d 'print every marker and generation'
 complete -c memwatch -n '_shtab_memwatch_using config; and test $_shtab_memwatch_npos -eq 0' -a schema -d 'Print the JSON Schema of a configuration file, for editors.'
 complete -c memwatch -n '_shtab_memwatch_using config schema' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a schema -d 'Print the JSON Schema of the lines of --json, or of a configuration file.'
+complete -c memwatch -n '_shtab_memwatch_using schema' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using schema; and test $_shtab_memwatch_npos -eq 0' -a events -d 'Print the JSON Schema of the lines of --json.'
+complete -c memwatch -n '_shtab_memwatch_using schema events' -s h -l help -d 'show this help message and exit'
+complete -c memwatch -n '_shtab_memwatch_using schema; and test $_shtab_memwatch_npos -eq 0' -a config -d 'Print the JSON Schema of a configuration file, for editors.'
+complete -c memwatch -n '_shtab_memwatch_using schema config' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a markers -d 'Show the markers that memwatch finds in a log.'
 complete -c memwatch -n '_shtab_memwatch_using markers' -s h -l help -d 'show this help message and exit'
 complete -c memwatch -n '_shtab_memwatch_using markers' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'

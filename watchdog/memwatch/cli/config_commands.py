@@ -1,4 +1,4 @@
-"""`memwatch config check`, `show` and `schema`: commands about the configuration itself."""
+"""`memwatch config check`, `show` and `schema`, `memwatch schema`: the configuration and the formats of files."""
 
 from __future__ import annotations
 
@@ -95,8 +95,16 @@ def _yaml_lines(record: object, origins: Mapping[str, str], path: str = "", inde
 
 
 def print_config_schema(_: Mapping[str, Any]) -> int:
-    """`memwatch config schema`: print the JSON Schema of a configuration file."""
+    """`memwatch config schema`, `memwatch schema config`: print the JSON Schema of a configuration file."""
     from memwatch.config.json_schema import config_schema
 
     print(json.dumps(config_schema(), indent=2, ensure_ascii=False))
+    return ExitCode.ENDED
+
+
+def print_event_schema(_: Mapping[str, Any]) -> int:
+    """`memwatch schema events`: print the JSON Schema of the lines of `--json`."""
+    from memwatch.outputs.event_schema import event_schema
+
+    print(json.dumps(event_schema(), indent=2, ensure_ascii=False))
     return ExitCode.ENDED

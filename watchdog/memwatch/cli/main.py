@@ -180,6 +180,7 @@ def _parser() -> _Parser:
     _add_examination_commands(add, process)
     _add_history_commands(add)
     _add_config_commands(add, target, common)
+    _add_schemas(add)
     text = "show the markers that memwatch finds in a log"
     add("markers", "commands.markers", text, _some_options("json"), example="markers main.log").add_argument(
         "file", metavar="LOG", help="-: standard input"
@@ -323,6 +324,15 @@ def _add_config_commands(add: Callable[..., _Parser], target: _Parser, common: _
     aspect("show", "config_commands.show_config", text, target, common, example="config show --config memwatch.yaml")
     text = "print the JSON Schema of a configuration file, for editors"
     aspect("schema", "config_commands.print_config_schema", text, example="config schema > memwatch.schema.json")
+
+
+def _add_schemas(add: Callable[..., _Parser]) -> None:
+    schemas = add("schema", "", "print the JSON Schema of the lines of --json, or of a configuration file")
+    of = _command_adder(schemas.add_subparsers(dest="of", title="commands", metavar="OF", required=True))
+    text = "print the JSON Schema of the lines of --json"
+    of("events", "config_commands.print_event_schema", text, example="schema events > events.schema.json")
+    text = "print the JSON Schema of a configuration file, for editors"
+    of("config", "config_commands.print_config_schema", text, example="schema config > memwatch.schema.json")
 
 
 def _add_replay(add: Callable[..., _Parser]) -> None:
