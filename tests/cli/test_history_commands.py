@@ -182,7 +182,8 @@ def test_a_trainer_that_still_runs_is_known(tmp_path: Path, capsys: pytest.Captu
 def test_two_runs_side_by_side(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (line.split()[0] for line in reversed(told(capsys, "report", history, "--list").splitlines()))
     lines = told(capsys, "compare", first, second, "--history", history).splitlines()
-    rows = {line[:34].strip(): line[34:] for line in lines if line[:34].strip()}
+    assert lines[0] == "B grows 100% more a generation (+1.0 GB -> +2.0 GB)."
+    rows = {line[:34].strip(): line[34:] for line in lines[2:] if line[:34].strip()}
     assert rows["command"].split() == ["python", "first.py", "python", "second.py"]
     assert rows["growth by generation"].split() == ["1.0", "GB", "2.0", "GB", "+100%"]
     found = json.loads(told(capsys, "compare", first, second, "--history", history, "--json"))
@@ -194,7 +195,8 @@ def test_files_are_compared_by_their_latest_runs(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watched(tmp_path / "other.db", "python other.py", GB)
-    assert "python other.py" in told(capsys, "compare", history, tmp_path / "other.db").splitlines()[1]
+    told_text = told(capsys, "compare", history, tmp_path / "other.db")
+    assert "python other.py" in told_text.splitlines()[3]
     assert main(["compare", str(history), "no-such-run", "--history", str(history)]) == 2
     assert "no run no-such-run" in capsys.readouterr().err
 

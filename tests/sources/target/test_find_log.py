@@ -92,6 +92,11 @@ def test_what_reads_its_pipe_complains_elsewhere(folder: Path) -> None:
         assert found(pid) == []
 
 
+def test_a_model_that_is_written_as_text_is_no_log(folder: Path) -> None:
+    with trainer(folder, "files = [open('model-800.txt', 'w'), open('train.txt', 'w')]", pipe="cat >/dev/null") as pid:
+        assert found(pid) == [folder / "train.txt"]
+
+
 def test_its_stderr_and_the_logs_that_it_or_a_child_holds_open_are_found(folder: Path) -> None:
     code = """
 import os, subprocess, sys

@@ -12,6 +12,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from memwatch.errors import SourceError
+from memwatch.sources.checkpoint_files import name_suggests_checkpoint
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_lineage
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
@@ -71,9 +72,14 @@ def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
 def _open_logs(pid: int, root: str) -> Iterator[str]:
     pids = [pid]
     for each in pids:
-        yield from _written(each, root, lambda number, name: _OPEN_LOG.search(name) is not None)
+        yield from _written(each, root, lambda number, name: _may_be_log(name))
         if len(pids) < _MAX_PROCESSES:
             pids += read_children(each, root)
+
+
+def _may_be_log(path: str) -> bool:
+    is_model = path.endswith(".txt") and name_suggests_checkpoint(path, path.rpartition("/")[0])  # LightGBM's
+    return _OPEN_LOG.search(path) is not None and not is_model
 
 
 def _written(pid: int, root: str, wanted: Callable[[str, str], bool]) -> Iterator[str]:
