@@ -189,11 +189,13 @@ def _print_trace(
 
 def _conclude_trace(end: Snapshot, start_t: float, interrupt: Notice | None) -> str:
     text = f"End after {format_duration(end.t - start_t)}: {end.sentence}."
+    checkpoint = f"a checkpoint takes {format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"
     if interrupt is None:
-        return f"{text}\nmemwatch would not have interrupted it."
+        return f"{text}\nmemwatch would not have interrupted it; {checkpoint}."
     generation = interrupt.fields.get("gen")
     where = f", in {end.unit} {generation:g}" if generation is not None else ""
-    return f"{text}\nmemwatch would have interrupted it after {format_duration(interrupt.t - start_t)}{where}."
+    after = format_duration(interrupt.t - start_t)
+    return f"{text}\nmemwatch would have interrupted it after {after}{where}; {checkpoint}."
 
 
 # --- a run of the history -------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """Recorded traces (CSV): read as the events of a watch, replayed through the engine, and written from a run's events.
 
 A trace has a header and one row per sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen`
-as the program counts, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log. Columns come in any
-order, others are ignored. Recorders fail now and then:
+as the program counts, `unit`, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log, or `gauges`,
+all of them: {"replay buffer": [448, 5000]}; `checkpoint`, those since the row before, separated by spaces:
+`writing@12.1`, `saved@13.4/1.3` with the seconds that it took. Columns come in any order, others are ignored.
+Recorders fail now and then:
 
 - An empty cell was not read. Without memory there is no sample; a known limit still holds (0: there is none); without
   `gen` the log was not read, and its last state still holds.
@@ -17,7 +19,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -30,6 +34,7 @@ from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import forecast_fields
 from memwatch.core.events import (
     Attached,
+    CheckpointSeen,
     Event,
     GaugeSeen,
     GenerationSeen,
@@ -45,14 +50,22 @@ from memwatch.core.events import (
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Target, Usage
 from memwatch.core.snapshot import Snapshot, Verdict
+from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError
 
 GPU_RESOURCE = "gpu0"
 REQUIRED = ("t", "rss", "limit")
 SAMPLE_COLUMNS = ("t", "rss", "gpu_used")  # these differ from row to row
-STATE_COLUMNS = ("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity")  # same in many rows
+# These are the same in many rows.
+STATE_COLUMNS = (
+    *("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity"),
+    *("unit", "gauges", "checkpoint"),
+)
 _COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit")
-TRACE_COLUMNS = (*_COLUMNS, "driver", "driver_capacity")
+TRACE_COLUMNS = (*_COLUMNS, "unit", "gauges", "checkpoint")
+_CHECKPOINT = re.compile(r"(?P<state>writing|saved)@(?P<t>[0-9.]{1,20})(?:/(?P<seconds>[0-9.]{1,20}))?")
+CHECKPOINT_EVIDENCE = "trace: a checkpoint"
+UNIT_LENGTH = 20  # characters
 ROWS_PER_READ = 1024  # rows that are read and checked at once
 MAX_CELL_VALUE = 2.0**63
 BACK_SECONDS = 300.0  # A clock that goes back by at most this (chosen) ...
@@ -117,8 +130,9 @@ class _RowState:
     generation: float | None = None
     phase: str = ""
     total: int | None = None
-    driver: float | None = None
-    driver_capacity: float | None = None
+    gauges: tuple[tuple[str, float, float | None], ...] = ()  # name, value, capacity
+    unit: str = ""
+    checkpoints: tuple[tuple[str, float, float | None], ...] = ()  # state, time, seconds that it took
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +233,9 @@ class _TraceParser:
     def _parse_state(self, texts: tuple[str, ...]) -> _RowState:
         if texts == self._state_texts:
             return self._state
-        limit, gpu_limit, generation, phase, total, driver, capacity = texts
+        limit, gpu_limit, generation, phase, total, driver, capacity, unit, gauges, checkpoint = texts
+        level = _number(driver, "driver")
+        known = () if level is None else (("driver", level, _number(capacity, "driver_capacity")),)
         self._trace_limit = _limit(limit, "limit", self._trace_limit)
         own = self._own_limit
         is_own_tighter = own is not None and (self._trace_limit is None or own < self._trace_limit)
@@ -230,8 +246,9 @@ class _TraceParser:
             _number(generation, "gen"),
             phase.strip(),
             _integer(total, "total_gens"),
-            _number(driver, "driver"),
-            _number(capacity, "driver_capacity"),
+            _gauges(gauges) if gauges.strip() else known,
+            printable(unit.strip(), UNIT_LENGTH),
+            _checkpoints(checkpoint),
         )
         self._state_texts = texts
         return self._state
@@ -250,6 +267,29 @@ def _number(text: str, name: str) -> float | None:
     if 0.0 <= value < MAX_CELL_VALUE:
         return value
     raise ValueError(f"{name} {text.strip()!r} is not a number from 0 to 2**63")
+
+
+def _gauges(text: str) -> tuple[tuple[str, float, float | None], ...]:
+    """Parse {"replay buffer": [448, 5000], "loss": 0.5}; ValueError for any other text."""
+    try:
+        items = json.loads(text).items()
+        pairs = ((name, value if isinstance(value, list) else [value, None]) for name, value in items)
+        return tuple(
+            (printable(name, 40), float(level), None if most is None else float(most)) for name, (level, most) in pairs
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"gauges {text.strip()[:60]!r} is not a JSON object of numbers") from error
+
+
+def _checkpoints(text: str) -> tuple[tuple[str, float, float | None], ...]:
+    found = []
+    for word in text.split():
+        match = _CHECKPOINT.fullmatch(word)
+        if match is None:
+            raise ValueError(f"checkpoint {word[:60]!r} is not writing@SECONDS or saved@SECONDS/SECONDS")
+        seconds = _number(match["seconds"] or "", "checkpoint")
+        found.append((match["state"], _number(match["t"], "checkpoint") or 0.0, seconds))
+    return tuple(found)
 
 
 def _integer(text: str, name: str) -> int | None:
@@ -320,20 +360,23 @@ class _Log:
     def __init__(self) -> None:
         self._generation: float | None = None
         self._phase = ""
-        self._driver: float | None = None
+        self._gauges: dict[str, float] = {}
 
     def events(self, t: float, state: _RowState) -> Iterator[Event]:
         """Yields what is new in a row."""
         if state.generation is not None and state.generation != self._generation:
             self._generation = state.generation
-            yield GenerationSeen(t, state.generation, state.total)
+            yield GenerationSeen(t, state.generation, state.total, state.unit or "generation")
         is_read = state.generation is not None or self._generation is None
         if state.phase != self._phase and (state.phase or is_read):  # without its count, the log was not read at all
             ended, self._phase = self._phase, state.phase
             yield PhaseSeen(t, state.phase or ended, "start" if state.phase else "end")
-        if state.driver is not None and state.driver != self._driver:
-            self._driver = state.driver
-            yield GaugeSeen(t, "driver", state.driver, state.driver_capacity)
+        for name, value, capacity in state.gauges:
+            if self._gauges.get(name) != value:
+                self._gauges[name] = value
+                yield GaugeSeen(t, name, value, capacity)
+        for name, saved_t, seconds in state.checkpoints:
+            yield CheckpointSeen(t, name, CHECKPOINT_EVIDENCE, seconds, still_seconds=max(0.0, t - saved_t))
 
 
 class _TraceProcess:
@@ -429,11 +472,12 @@ Cell = str | int | float | None
 
 
 def write_trace(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
-    """Writes a row for each sample, with seconds from the first event; of a host, one GPU and one gauge."""
+    """Writes a row for each sample, with seconds from the first event; of a host and one GPU."""
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(TRACE_COLUMNS)
     start_t: float | None = None
     logged: dict[str, Cell] = {}
+    gauges: dict[str, tuple[float, float | None]] = {}
     for event in _one_by_one(events):
         start_t = event.t if start_t is None else start_t
         if isinstance(event, Sampled):
@@ -442,7 +486,18 @@ def write_trace(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
             gpu = _usage_cells(usages.get(GPU_RESOURCE), "gpu_used", "gpu_limit")
             cells = logged | host | gpu
             rows.writerow([round(event.t - start_t, 3), *(cells.get(name) for name in TRACE_COLUMNS[1:])])
+            logged.pop("checkpoint", None)
+        elif isinstance(event, GaugeSeen):
+            gauges[event.name] = event.value, event.capacity
+            logged["gauges"] = json.dumps(gauges, ensure_ascii=False)
+        elif isinstance(event, CheckpointSeen):
+            at, took = round(event.t - event.still_seconds - start_t, 3), event.seconds
+            word = f"{event.state}@{max(0.0, at)}{'' if took is None else f'/{took:.3f}'}"
+            if event.state != "dropped":
+                logged["checkpoint"] = f"{logged['checkpoint']} {word}" if "checkpoint" in logged else word
         else:
+            if isinstance(event, Attached):
+                gauges.clear()
             _update_logged(logged, event)
 
 
@@ -457,11 +512,9 @@ def _update_logged(logged: dict[str, Cell], event: Event) -> None:
     if isinstance(event, Attached):
         logged.clear()
     elif isinstance(event, GenerationSeen):
-        logged["gen"] = event.index
+        logged["gen"], logged["unit"] = event.index, event.unit
         logged["total_gens"] = event.total if event.total is not None else logged.get("total_gens")
     elif isinstance(event, TotalSeen):
         logged["total_gens"] = event.total
     elif isinstance(event, PhaseSeen):
         logged["phase"] = event.phase if event.at == "start" else None
-    elif isinstance(event, GaugeSeen) and logged.get("gauge", event.name) == event.name:  # there is room for one gauge
-        logged.update(gauge=event.name, driver=event.value, driver_capacity=event.capacity)
