@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.status_sentence import to_json_line
-from memwatch.core.events import Attached, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
+from memwatch.core.events import Attached, CheckpointSeen, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
+from memwatch.core.measurements import Limit, Sample, Target, Usage
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.history.csv_trace import read_trace, replay_notices
+from memwatch.history.csv_trace import read_trace, replay_notices, write_trace
 from traces.score import Task, score
 
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit\n"
@@ -80,6 +81,53 @@ def test_a_driver_column_is_a_gauge(tmp_path):
     path = trace(tmp_path, "0,5,10,7,50\n1,5,10,7,50\n2,5,10,9,50\n", "t,rss,limit,driver,driver_capacity\n")
     gauges = [e for e in read_trace(path) if isinstance(e, GaugeSeen)]
     assert [(g.value, g.capacity) for g in gauges] == [(7, 50), (9, 50)]
+
+
+def test_gauges_units_and_checkpoints_of_a_trace(tmp_path):
+    header = "t,rss,limit,gen,unit,gauges,checkpoint\n"
+    rows = '0,5,10,3,epoch,"{""replay buffer"": [448, 5000], ""loss"": 0.5}",\n'
+    rows += '4,5,10,3,epoch,"{""replay buffer"": [512, 5000], ""loss"": 0.5}",writing@1.5 saved@3/1.5\n'
+    events = list(read_trace(trace(tmp_path, rows, header)))
+    (generation,) = (e for e in events if isinstance(e, GenerationSeen))
+    assert (generation.index, generation.unit) == (3, "epoch")
+    gauges = [(e.t, e.name, e.value, e.capacity) for e in events if isinstance(e, GaugeSeen)]
+    assert gauges == [(0, "replay buffer", 448, 5000), (0, "loss", 0.5, None), (4, "replay buffer", 512, 5000)]
+    writing, saved = (e for e in events if isinstance(e, CheckpointSeen))
+    assert (writing.t - writing.still_seconds, writing.state, writing.seconds) == (1.5, "writing", None)
+    assert (saved.t - saved.still_seconds, saved.state, saved.seconds) == (3.0, "saved", 1.5)
+
+
+def test_what_was_written_is_read_again(tmp_path):
+    target = Target("boot", 1, 1)
+    usages = (Usage("host", 5, Limit(10, "host", 5)),)
+    told = [
+        Attached(100.0, target, "a"),
+        GenerationSeen(100.0, 3.0, 25, "epoch"),
+        GaugeSeen(100.0, "buffer", 448.0, 5000.0),
+        GaugeSeen(100.0, "loss", 0.5),
+        CheckpointSeen(100.5, "writing", "log: saving"),
+        CheckpointSeen(101.0, "saved", "log: saved", 0.5, still_seconds=0.25),
+        Sampled(101.0, Sample(usages)),
+        Sampled(102.0, Sample(usages)),
+    ]
+    with (tmp_path / "t.csv").open("w") as file:
+        write_trace(told, file)
+    events = list(read_trace(tmp_path / "t.csv"))
+    assert [(e.index, e.total, e.unit) for e in events if isinstance(e, GenerationSeen)] == [(3.0, 25, "epoch")]
+    assert [(e.name, e.value, e.capacity) for e in events if isinstance(e, GaugeSeen)] == [
+        ("buffer", 448.0, 5000.0),
+        ("loss", 0.5, None),
+    ]
+    checkpoints = [(e.state, e.t - e.still_seconds, e.seconds) for e in events if isinstance(e, CheckpointSeen)]
+    assert checkpoints == [("writing", 0.5, None), ("saved", 0.75, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("gauges", "[1]"), ("gauges", "{"), ("gauges", '"{""a"": [1, 2, 3]}"'), ("checkpoint", "done")]
+)
+def test_cells_that_are_none_are_named(tmp_path, column, cell):
+    with pytest.raises(ConfigError, match=f":2: {column}"):
+        list(read_trace(trace(tmp_path, f"0,5,10,{cell}\n", f"t,rss,limit,{column}\n")))
 
 
 def test_a_count_that_goes_back_with_less_memory_is_a_new_process(tmp_path):
