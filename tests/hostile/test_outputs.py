@@ -41,7 +41,7 @@ def scraped(snapshot: Snapshot, accept: str = "") -> str:
 
 def printed(snapshot: Snapshot, word: str, **options: object) -> str:
     stream = io.StringIO()
-    PlainLines(stream, True, time.gmtime, **options).publish(snapshot, notices_of(word, *EVENTS))  # type: ignore[arg-type]
+    PlainLines(stream, True, local_time=time.gmtime, **options).publish(snapshot, notices_of(word, *EVENTS))  # type: ignore[arg-type]
     return stream.getvalue()
 
 

@@ -13,7 +13,13 @@ from rich.cells import cell_len
 from memwatch.core.events import Notice
 from memwatch.core.measurements import CgroupLevel, Limit, Neighbour, Neighbours, Usage
 from memwatch.core.snapshot import Gauge, GenerationRow, PhaseRow, Snapshot, SourceHealth, WatchState
-from memwatch.outputs.terminal.live_view_layout import Mode, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.live_view_layout import (
+    Mode,
+    Viewport,
+    ViewStatus,
+    last_first_line,
+    render_frame,
+)
 from support.snapshots import make_dead, make_diagnosis, make_snapshot, make_view
 
 NOTHING = ViewStatus()
@@ -104,9 +110,42 @@ def test_what_was_found_stands_below_the_sentence():
     found = make_snapshot(diagnosis=make_diagnosis())
     lines = lines_of(found, 100, 30)
     at = next(i for i, line in enumerate(lines) if line.startswith("LEAK FOUND in evaluate: +56.4 GB/generation"))
-    assert "numpy.ndarray 6,960 -> 20,880" in lines[at] + lines[at + 1] and lines[at + 2].strip() == ""
+    end = lines.index("", at)
+    text = " ".join(lines[at:end])
+    assert "numpy.ndarray 6,960 -> 20,880" in text and text.endswith("(confidence 0.71)"), "the remedy is whole"
     dead = lines_of(make_dead(diagnosis=make_diagnosis()), 100, 30)
     assert not any(line.startswith("LEAK FOUND") for line in dead), "then it is in the summary"
+
+
+def test_a_finding_that_has_no_room_says_where_all_of_it_is():
+    found = make_snapshot(diagnosis=make_diagnosis())
+    lines = lines_of(found, 50, 14)
+    at = next(i for i, line in enumerate(lines) if line.startswith("LEAK FOUND"))
+    assert lines[at + 3].endswith(" ... (d: all)") and lines[at + 4] == ""
+
+
+def test_details_scroll():
+    found = make_snapshot(diagnosis=make_diagnosis())
+    look = Viewport(60, 12, local_time=time.gmtime)
+    details = ViewStatus(Mode.DETAILS)
+    last = last_first_line(found, look, details)
+    assert last > 0
+    first, rest = (lines_of(found, 60, 12, replace(details, first_line=at)) for at in (0, 3))
+    assert first[3:10] == rest[:7] and first[-1].startswith("lines 1-11 of ")
+    end = lines_of(found, 60, 12, replace(details, first_line=last + 100))
+    whole = lines_of(found, 60, 500, details)
+    assert end[-2] == [line for line in whole if line][-1], "the last line can be seen"
+
+
+def test_an_examination_shows():
+    assert any(line.startswith("examining · generation 7 of 25") for line in lines_of(make_snapshot(is_examining=True)))
+
+
+def test_the_run_ends_in_the_chart_before_the_limit():
+    snapshot = make_snapshot()
+    ahead = lines_of(replace(snapshot, run_end_t=snapshot.t + 3600.0), 100, 40)
+    (axis,) = (line for line in ahead if line.startswith("         1  "))
+    assert axis.endswith("end") and " now " in axis
 
 
 def test_the_end_is_told_with_its_evidence():

@@ -36,13 +36,23 @@ def pipe(encoding: str = "utf-8") -> Iterator[tuple[int, TextIO]]:
 
 def told(*notices: Notice, verbose: bool = False) -> list[str]:
     stream = io.StringIO()
-    PlainLines(stream, verbose, time.gmtime).publish(SNAPSHOT, notices)
+    PlainLines(stream, verbose, local_time=time.gmtime).publish(SNAPSHOT, notices)
     return stream.getvalue().splitlines()
 
 
 def test_a_line_has_the_time_the_event_and_the_text():
     line = told(*make_notices())[-1]
     assert line.split() == ["10:33:20", "warn", *SENTENCE.split()]
+
+
+def test_a_line_begins_anew_where_a_progress_bar_stands() -> None:
+    stream, is_open = io.StringIO(), [True, False]
+    sink = PlainLines(
+        stream, local_time=time.gmtime, label="memwatch: ", is_coloured=True, is_within_line=lambda: is_open.pop(0)
+    )
+    sink.publish(SNAPSHOT, [Notice(0.0, "warn", "OOM"), Notice(1.0, "attached", "a")])
+    first, second = "00:00:00 memwatch: warn         OOM", "00:00:01 memwatch: attached     a"
+    assert stream.getvalue() == f"\n\x1b[33m{first}\x1b[0m\n{second}\n"
 
 
 def test_markers_are_told_only_when_asked_for():

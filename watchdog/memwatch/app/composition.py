@@ -141,6 +141,7 @@ class TrainerWatch:
                 kmsg=self._open_kernel_log(stack),
                 checkpoints=checkpoints,
                 child_status=self._child.wait if self._child is not None else None,
+                passed_on=lambda: self._child.passed_on if self._child is not None else None,
                 systemd_status=read_exit_status,
                 log_end=self._log.read_last_text,
             )

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from memwatch.config.settings import default_history
@@ -47,7 +48,7 @@ class LaunchedTrainer:
         folder: Path | None = None,
     ) -> None:
         self.log = log
-        self.end_requested = False  # a terminating signal was forwarded: it is meant for the whole run
+        self.passed_on: tuple[float, str] | None = None  # the latest terminating signal that was forwarded, and when
         descriptor = _create_log(log)
         try:
             with _signals_not_ignored():
@@ -70,8 +71,14 @@ class LaunchedTrainer:
 
     def forward_signal(self, number: int) -> None:
         """Send the signal to the trainer's process alone, unless it has ended."""
-        self.end_requested = self.end_requested or number in TERMINATING_SIGNALS
+        if number in TERMINATING_SIGNALS:
+            self.passed_on = time.time(), signal.Signals(number).name
         self._process.send_signal(number)
+
+    @property
+    def end_requested(self) -> bool:
+        """A terminating signal was forwarded: it is meant for the whole run."""
+        return self.passed_on is not None
 
     def terminate(self) -> None:
         self._process.terminate()  # `subprocess` sends nothing to a process that has ended
@@ -93,14 +100,21 @@ def new_run_log_path(environ: Mapping[str, str]) -> Path:
     )  # a PID does not distinguish: in a container it is often 2
 
 
+@dataclass(slots=True)
+class OutputLine:
+    """The line that the trainer prints to; it is open until its newline, as that of a progress bar is to its end."""
+
+    is_open: bool = False
+
+
 class Passthrough:
     """Copies the child's output to memwatch's own, unchanged, until `close` is called after the child's end.
 
     Where no thread can be started, `close` copies all of it.
     """
 
-    def __init__(self, log: Path, output: int = 1) -> None:
-        self._log, self._output = log, output
+    def __init__(self, log: Path, output: int = 1, line: OutputLine | None = None) -> None:
+        self._log, self._output, self._line = log, output, line or OutputLine()
         self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = threading.Thread(target=self._copy, name="passthrough", daemon=True)
@@ -126,6 +140,8 @@ class Passthrough:
             if data and not _write_all(self._output, data):  # memwatch's reader has ended; the trainer continues
                 say(f"nobody reads the trainer's output; it goes on in {self._log}")
                 return
+            if data:
+                self._line.is_open = not data.endswith(b"\n")
             if not data and last:
                 return
             if not data:

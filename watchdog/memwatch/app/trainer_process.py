@@ -61,16 +61,17 @@ class WatchedTrainer:
         child_status: Callable[[], int] | None = None,
         systemd_status: Callable[[int, str], int | None] = lambda pid, cgroup: None,
         log_end: Callable[[], str] = lambda: "",
+        passed_on: Callable[[], tuple[float, str] | None] = lambda: None,
     ) -> None:
         """`tree_parents` returns the parent PID of each descendant, including those that ended shortly before.
 
         `child_status`, given if the trainer is memwatch's own child, waits for its end and returns its status, -N for
         signal N; `systemd_status` asks systemd for that of the main process of the service with this cgroup. `log_end`
-        returns the end of its log.
+        returns the end of its log, `passed_on` the latest signal that memwatch was sent and passed on to its child.
         """
         self._signaller, self._tree_parents, self._cgroup = signaller, tree_parents, cgroup
         self._kmsg, self._checkpoints, self._child_status = kmsg, checkpoints, child_status
-        self._systemd_status, self._log_end = systemd_status, log_end
+        self._systemd_status, self._log_end, self._passed_on = systemd_status, log_end, passed_on
         self._pid = signaller.target.pid
         self._was_alive = False  # after the kernel's log was opened: an earlier kill is not in what is read of it
         self._survived_kills: int | None = None  # the cgroup's count of OOM kills while the trainer was alive
@@ -236,6 +237,7 @@ class WatchedTrainer:
             log_oom=self._log_oom,
             survived_oom_reason=self._log_oom_survival_reason(log, status),
             last_words=last_line(log),
+            passed_on=self._passed_on(),
             cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,
             tmpfs=tuple(self._tmpfs.values()),

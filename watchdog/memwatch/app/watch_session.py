@@ -38,12 +38,21 @@ class Frontend:
     """The HTTP server, if any, and one of: JSON lines, plain lines, the live view."""
 
     def __init__(
-        self, config: Config, clock: Clock, output: TextIO, *, allow_live_view: bool, watched_pid: int | None = None
+        self,
+        config: Config,
+        clock: Clock,
+        output: TextIO,
+        *,
+        allow_live_view: bool,
+        watched_pid: int | None = None,
+        is_within_line: Callable[[], bool] | None = None,
     ) -> None:
         """`output` is where plain lines or the live view go; ConfigError when the address to listen at is not free.
 
-        With a `watched_pid` each line names it, as those of other watches stand between them.
+        With a `watched_pid` each line names it, as those of other watches stand between them. `is_within_line` is given
+        where the trainer prints to the same place: it tells whether the trainer is within a line.
         """
+        self._is_within_line = is_within_line
         self._remarks: list[str | None] = []
         self._watched_pid = watched_pid
         self.live_view: LiveView | None = None
@@ -85,7 +94,16 @@ class Frontend:
             return self.live_view
         priority = journal_priority if reaches_journal(self._output, os.environ) else None
         label = "" if self._watched_pid is None else f"[{self._watched_pid}] "
-        return PlainLines(self._output, config.verbose, journal_priority=priority, label=label)
+        label = label if self._is_within_line is None else "memwatch: "
+        is_coloured = wants_live_view(self._output, os.environ) and not os.environ.get("NO_COLOR")
+        return PlainLines(
+            self._output,
+            config.verbose,
+            journal_priority=priority,
+            label=label,
+            is_coloured=is_coloured,
+            is_within_line=self._is_within_line or (lambda: False),
+        )
 
     def _serve(self, config: Config) -> WebServer | None:
         web, self._remarks = open_web_server(config, self._clock)

@@ -20,6 +20,7 @@ from memwatch.app.launched_trainer import (
     FORWARDED_SIGNALS,
     TERMINATING_SIGNALS,
     LaunchedTrainer,
+    OutputLine,
     Passthrough,
     new_run_log_path,
     say,
@@ -57,10 +58,21 @@ def run(command: Sequence[str], flags: Mapping[str, Any], announce: Callable[[in
     check_extras(config)
     require_own_proc()
     clock = SystemClock()
-    with closing(Frontend(config, clock, sys.stderr, allow_live_view=False)) as frontend:
+    line = OutputLine()
+    within = (lambda: line.is_open) if _is_one_place(1, 2) else None
+    frontend = Frontend(config, clock, sys.stderr, allow_live_view=False, is_within_line=within)
+    with closing(frontend):
         engine = EngineSettings.from_config(config).make_engine()
         session = WatchSession(config, clock, engine, sys.stderr, frontend, signals=FORWARDED_SIGNALS)
-        return _TrainerRun(session, command, max_restarts, resume_command, announce).run_to_end()
+        return _TrainerRun(session, command, max_restarts, resume_command, announce=announce, line=line).run_to_end()
+
+
+def _is_one_place(output: int, other: int) -> bool:
+    """Whether two descriptors lead to the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(output, other)
+    except OSError:
+        return False
 
 
 def _max_restarts(flags: Mapping[str, Any]) -> int | None:
@@ -95,12 +107,14 @@ class _TrainerRun:
         command: Sequence[str],
         max_restarts: int | None,
         resume_command: tuple[str, ...] | None,
+        *,
         announce: Callable[[int], None],
+        line: OutputLine,
     ) -> None:
         self._session, self._config, self._clock = session, session.config, session.clock
         self.linger_seconds, self.end_page_seconds = session.config.daemon.linger_seconds, 0.0
         self._command, self._resume_command, self._max_restarts = tuple(command), resume_command, max_restarts
-        self._announce = announce
+        self._announce, self._line = announce, line
         self._argv: tuple[str, ...] = ()  # of the first trainer, by which the history identifies the run
         self._child: LaunchedTrainer | None = None
         self._early_signals: list[int] = []  # terminating signals that arrived while no trainer ran
@@ -142,7 +156,7 @@ class _TrainerRun:
 
     def _watch(self, child: LaunchedTrainer) -> None:
         """Watch the trainer to its end and copy its output to memwatch's. It runs on whatever fails in memwatch."""
-        passthrough = Passthrough(child.log, output=2 if self._config.json else 1)
+        passthrough = Passthrough(child.log, 2 if self._config.json else 1, self._line)
         try:
             facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv

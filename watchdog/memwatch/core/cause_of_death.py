@@ -16,6 +16,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
+| `memwatch run` passed a signal on that ends programs, such as Ctrl-C's, and it ended soon after | SIGNALLED |
 | ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
 | ended with a status | COMPLETED (0), FAILED |
 | nothing is known | UNKNOWN |
@@ -33,6 +34,7 @@ from memwatch.core.text_and_units import format_bytes, format_duration, index_te
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
+PASSED_ON_SECONDS = 600.0  # A signal that was passed on at most so long before the end has ended it (chosen).
 LITTLE_WORK_SECONDS = 10.0  # An interrupt that loses no more work than this, or than a save takes, loses none (chosen).
 # What the rules for `oom` call it (configs/markers/out_of_memory.yaml); any other name: an allocation of main memory.
 _CAUSES_IN_LOG = {
@@ -90,6 +92,7 @@ class ExitEvidence:
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
     last_words: str = ""  # the last line of the log
+    passed_on: tuple[float, str] | None = None  # the last signal that `memwatch run` was sent and passed on, and when
     tmpfs: tuple[tuple[TmpfsMemory, int], ...] = ()  # the last reading, and the most taken between two samples
 
     @property
@@ -208,6 +211,8 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
         return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
+    if e.passed_on is not None and t - e.passed_on[0] <= PASSED_ON_SECONDS:
+        return Cause.SIGNALLED, f"memwatch was sent {e.passed_on[1]} (Ctrl-C is SIGINT) and passed it on"
     if e.exit_signal is not None:
         return Cause.SIGNALLED, status
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status

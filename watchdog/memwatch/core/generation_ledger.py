@@ -317,6 +317,13 @@ class GenerationLedger:
         last = float(self.total - 1 if self._zero_based or self._marker_kind == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
 
+    def run_end_t(self, now: float) -> float | None:
+        """Return when the last generation ends at the usual pace; None where that or the total is not known."""
+        last, usual = self.last_generation, self.generation_seconds(now)
+        if last is None or usual is None or self.index is None:
+            return None
+        return max(now, self._starts[-1] + (last + 1.0 - self.index) * usual)
+
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
         usual = median([b - a for a, b in pairwise(self._starts)])

@@ -258,6 +258,8 @@ class Snapshot:
     neighbours: Neighbours | None = None  # beside the trainer's tree in its cgroup; None: there are none
     severity: Severity = Severity.WATCHING
     generation_origin: str = ""  # what tells the generation where that is not the log
+    run_end_t: float | None = None  # when the run's last generation ends at the present pace; None: not known
+    is_examining: bool = False  # the trainer is examined now, or will be as soon as the budget permits
 
     @property
     def up(self) -> bool:

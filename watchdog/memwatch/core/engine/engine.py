@@ -380,6 +380,8 @@ class Engine:
             neighbours=monitor.neighbours.latest,
             severity=watch_severity(state, self._exited, (view.severity for view in views)),
             generation_origin=ledger.origin,
+            run_end_t=None if self._exited is not None else ledger.run_end_t(self._t),
+            is_examining=self._exited is None and self._diagnostician.schedule.is_expected,
         )
 
     def _state(self) -> WatchState:

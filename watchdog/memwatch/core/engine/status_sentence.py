@@ -48,7 +48,7 @@ _CAUSES = {
     Cause.ACCELERATOR_OOM: "the accelerator was out of memory",
     Cause.OOM_MONITOR: "killed by a memory monitor",
     Cause.WORKER_KILLED: "one of its workers was killed",
-    Cause.SIGNALLED: "ended by a signal that was not memwatch's",
+    Cause.SIGNALLED: "a signal that was not memwatch's",
     Cause.UNKNOWN: "cause unknown",
 }
 TOLD_SHARE = 0.2  # Growth beside the trainer's is told from this share of the growth of the whole on (chosen).

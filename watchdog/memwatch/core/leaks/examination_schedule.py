@@ -208,6 +208,11 @@ class ExaminationSchedule:
     def is_examining(self) -> bool:
         return self._asked is not None
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether one is under way, or was asked for by a person or a warning."""
+        return self.is_examining or bool(self._wanted)
+
     def needs_sample(self, t: float) -> bool:
         """Whether the next sample may start something, or falls into an examination."""
         times = self._next_t, self._next_record_t, self._middle_t, self._retry_t

@@ -197,10 +197,12 @@ def visible_limit_bytes(view: ResourceView) -> int | None:
     return end if is_in_sight or end < MAX_LIMIT_TO_PEAK_RATIO * view.peak_bytes else None
 
 
-def chart_end_t(view: ResourceView, began: float, now: float) -> float:
-    """Returns the time at the right end: as far ahead as the forecast reaches, unless that is too far."""
+def chart_end_t(view: ResourceView, began: float, now: float, run_end_t: float | None = None) -> float:
+    """Returns the time at the right end: as far ahead as the forecast or the run reaches, unless that is too far."""
     forecast = view.forecast
     etas = (forecast.eta_seconds, forecast.eta_high_seconds) if forecast is not None else ()
     ahead = max((eta for eta in etas if eta is not None), default=0.0)
+    if run_end_t is not None:
+        ahead = min(ahead, run_end_t - now) if ahead > 0.0 else run_end_t - now
     watched = now - began
     return now + (1.02 * ahead if ahead <= AHEAD_MOST * watched else AHEAD_ELSE * watched)

@@ -20,6 +20,7 @@ _BRAILLE = 0x2800
 _BITS = ((0x40, 0x80), (0x04, 0x20), (0x02, 0x10), (0x01, 0x08))  # of each row of dots, the lowest row first
 MEMORY, FORECAST, FORECAST_EDGE, LIMIT, AXIS = range(5)  # roles, the most important first
 _LETTERS = "#*.-"
+RUN_END = "end"
 
 Point = tuple[float, float]  # dots to the right and up
 Piece = tuple[int, str]  # a role, and the text in its colour
@@ -85,21 +86,30 @@ def _clamp(share: float) -> float:
 
 
 def braille_chart(
-    view: ResourceView, now: float, width: int, height: int, ascii_only: bool = False
+    view: ResourceView,
+    now: float,
+    width: int,
+    height: int,
+    ascii_only: bool = False,
+    *,
+    run_end_t: float | None = None,
 ) -> list[list[Piece]]:
-    """Returns `height` lines of pieces, at most `width` cells wide: memory over the watch, and its forecast."""
+    """Returns `height` lines of pieces, at most `width` cells wide: memory over the watch, and its forecast.
+
+    Where the run ends first, so does the forecast.
+    """
     steps = view.timeline
     if not steps or width < 3 * _LABEL or height < 3:
         return []
     limit = visible_limit_bytes(view)
     highest = max(one.most_bytes for one in steps)
-    times = steps[0].t, chart_end_t(view, steps[0].t, now)
+    times = steps[0].t, chart_end_t(view, steps[0].t, now, run_end_t)
     canvas = _Canvas(width - _LABEL, height - 1, ascii_only, times, ROOM_ABOVE * max(highest, limit or 0, 1))
     if limit is not None:
         limit_y = round(canvas.y(limit))
         for x in range(canvas.across):
             canvas.dot(x, limit_y, LIMIT)
-        _draw_forecast(view, now, limit, canvas)
+        _draw_forecast(view, now, limit, canvas, run_end_t)
     _draw_samples(steps, canvas)
     top = limit or highest
     labels = {0: 0, round(canvas.y(top)) * canvas.height // canvas.up: top}
@@ -108,22 +118,22 @@ def braille_chart(
         [(AXIS, f"{format_bytes(labels[y]) if y in labels else '':>{_LABEL - 1}}{edge}"), *canvas.row(y)]
         for y in reversed(range(canvas.height))
     ]
-    return [*rows, [(AXIS, " " * _LABEL + _time_axis(view, now, canvas))]]
+    return [*rows, [(AXIS, " " * _LABEL + _time_axis(view, now, canvas, run_end_t))]]
 
 
-def _draw_forecast(view: ResourceView, now: float, limit: float, canvas: _Canvas) -> None:
+def _draw_forecast(view: ResourceView, now: float, limit: float, canvas: _Canvas, run_end_t: float | None) -> None:
     """Draws lines from the present memory to the limit: as expected, and at the earliest and latest."""
     forecast = view.forecast
     if forecast is None or forecast.eta_seconds is None:
         return
-    used = view.usage.used_bytes
+    used, until = view.usage.used_bytes, canvas.to_t if run_end_t is None else min(canvas.to_t, run_end_t)
     for eta, role, every in (
         (forecast.eta_low_seconds, FORECAST_EDGE, 3),
         (forecast.eta_high_seconds, FORECAST_EDGE, 3),
         (forecast.eta_seconds, FORECAST, 1),
     ):
         if eta is not None:
-            shown = min(1.0, (canvas.to_t - now) / eta) if eta > 0.0 else 1.0  # share of the way up to the right edge
+            shown = min(1.0, (until - now) / eta) if eta > 0.0 else 1.0  # share of the way up to the end
             end = canvas.x(now + shown * eta), canvas.y(used + shown * (limit - used))
             canvas.line((canvas.x(now), canvas.y(used)), end, role, every)
 
@@ -146,11 +156,13 @@ def _draw_samples(steps: Sequence[TimelineStep], canvas: _Canvas) -> None:
         last_low, last_high = low, high
 
 
-def _time_axis(view: ResourceView, now: float, canvas: _Canvas) -> str:
-    """The line under the chart: where generations begin, or else how long ago the watch began, and `now`."""
+def _time_axis(view: ResourceView, now: float, canvas: _Canvas, run_end_t: float | None) -> str:
+    """The line under the chart: where generations begin, or else how long ago the watch began, `now` and the end."""
     width, per_cell = canvas.width, canvas.across / canvas.width
     line = [" "] * width
     _write(line, min(round(canvas.x(now) / per_cell), width - len("now")), "now")
+    if run_end_t is not None and run_end_t <= canvas.to_t:
+        _write(line, min(round(canvas.x(run_end_t) / per_cell), width - len(RUN_END)), RUN_END)
     ticks = [(row.start_t, format_index(row.index)) for row in view.generations if row.start_t >= canvas.from_t]
     if not ticks:
         ticks = [(canvas.from_t, f"{format_duration(now - canvas.from_t)} ago")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import termios
 import tty
 from collections.abc import Callable, Sequence
@@ -13,11 +14,22 @@ from memwatch.core.events import Event, ExaminationAsked
 from memwatch.errors import SourceError
 
 EXAMINE = "c"
-_MAX_KEYS = 64  # read at once (chosen)
+UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", "home", "end"
+_MAX_KEYS = 64  # bytes read at once (chosen)
+_KEY = re.compile(r"\x1b(?:\[[0-9;]{0,8}[A-Za-z~]|O[A-Z])|.", re.DOTALL)
+_NAMES = {  # as xterm, Linux's console and screen send them
+    **{
+        f"\x1b{kind}{letter}": name for kind in "[O" for letter, name in zip("ABHF", (UP, DOWN, HOME, END), strict=True)
+    },
+    **{"\x1b[5~": PAGE_UP, "\x1b[6~": PAGE_DOWN, "\x1b[1~": HOME, "\x1b[4~": END, "\x1b[7~": HOME, "\x1b[8~": END},
+}
 
 
 class Keyboard:
-    """A source of events: `c` requests an examination, other keys go to `pressed`. `close` restores the terminal."""
+    """A source of events: `c` requests an examination, other keys go to `pressed`. `close` restores the terminal.
+
+    Arrows and the like go by their names above.
+    """
 
     name = "keyboard"
 
@@ -57,9 +69,11 @@ class Keyboard:
             keys = ""
         if not keys:
             self._stop_listening()
-        for key in keys.replace(EXAMINE, ""):
-            self._pressed(key)
-        return [ExaminationAsked(now)] if EXAMINE in keys else ()
+        pressed = [_NAMES.get(key, key) for key in _KEY.findall(keys)]
+        for key in pressed:
+            if key != EXAMINE:
+                self._pressed(key)
+        return [ExaminationAsked(now)] if EXAMINE in pressed else ()
 
     def _stop_listening(self) -> None:
         """Called when the terminal is gone or another job's: replaces it by an eventfd, which is never readable."""

@@ -34,6 +34,7 @@ from memwatch.outputs.text.formatting import (
 MAX_SCREEN_GENERATIONS = 12  # rows of the table
 FEWEST_EVENTS = 3  # lines that the table leaves to the events
 BELOW_CHART = (6, 8)  # lines that must remain below a chart, and below a chart of more than its smallest height
+FINDING_SHARES = (0.3, 0.1)  # of the lines of a screen, for the largest finding and the next one (chosen)
 METER = 6  # cells of a small bar within a line of text
 CHART_ROWS = (6, 16)  # rows of a chart, at least and at most
 HELP = (
@@ -119,6 +120,7 @@ class ViewStatus:
     keys: Mapping[str, str] = field(default_factory=dict)  # what each key does
     footer: str = ""  # the address of the HTTP server
     is_paused: bool = False
+    first_line: int = 0  # of the details: those before it have been scrolled away
 
 
 def render_frame(snapshot: Snapshot, viewport: Viewport, status: ViewStatus = ViewStatus()) -> list[ScreenLine]:
@@ -128,11 +130,25 @@ def render_frame(snapshot: Snapshot, viewport: Viewport, status: ViewStatus = Vi
     if status.mode is Mode.HELP:
         body = _help(status, viewport)
     elif status.mode is Mode.DETAILS:
-        body = _details(snapshot, viewport)
+        body = _scrolled(_details(snapshot, viewport), room, status.first_line)
     else:
         body = _overview(snapshot, viewport, room)
     filling: list[ScreenLine] = [[]] * (room - len(body))
     return [_fit(line, viewport) for line in [*body[:room], *filling, *bottom][: viewport.height]]
+
+
+def last_first_line(snapshot: Snapshot, viewport: Viewport, status: ViewStatus) -> int:
+    """How far the details can be scrolled."""
+    return max(0, len(_details(snapshot, viewport)) - (viewport.height - len(list(_bottom(status, viewport)))))
+
+
+def _scrolled(lines: list[ScreenLine], room: int, first: int) -> list[ScreenLine]:
+    """The part of the lines that fits; where it is not all of them, the last line says which part."""
+    if len(lines) <= room:
+        return lines
+    first = min(first, len(lines) - room + 1)
+    where = f"lines {first + 1}-{first + room - 1} of {len(lines)}: arrows, PageUp, PageDown"
+    return [*lines[first : first + room - 1], [Segment(where, DIM)]]
 
 
 def _bottom(status: ViewStatus, viewport: Viewport) -> Iterator[ScreenLine]:
@@ -174,7 +190,9 @@ def _chart(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLine
     if not snapshot.resources or room < least + BELOW_CHART[0]:
         return []
     rows = min(most, least + max(0, room - least - BELOW_CHART[1]) // 2)
-    lines = braille_chart.braille_chart(snapshot.resources[0], snapshot.t, viewport.width, rows, viewport.ascii_only)
+    lines = braille_chart.braille_chart(
+        snapshot.resources[0], snapshot.t, viewport.width, rows, viewport.ascii_only, run_end_t=snapshot.run_end_t
+    )
     return [[Segment(text, _CHART_STYLES[role]) for role, text in line] for line in lines]
 
 
@@ -184,7 +202,8 @@ def _details(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
     if known is None:
         return [*lines, [Segment("the trainer was not examined yet, so the causes of growth are not known")]]
     for line in diagnosis_text.headlines(known):
-        lines.append([Segment(line, PLAIN if line.startswith(" ") else ACCENT)])
+        style, indent = (PLAIN, "  ") if line.startswith(" ") else (ACCENT, "")
+        lines += ([Segment(indent + part, style)] for part in _wrap(line, viewport.width - len(indent)))
     return [*lines, *([Segment(line)] for line in diagnosis_text.diagnosis_tables(known))]
 
 
@@ -215,11 +234,20 @@ def _sentence(snapshot: Snapshot, viewport: Viewport) -> list[ScreenLine]:
 
 
 def _findings(snapshot: Snapshot, viewport: Viewport) -> Iterator[ScreenLine]:
-    """Yields the causes of growth that were found, in at most two lines each."""
+    """Yields the largest cause of growth that was found with its remedy, and the next one, as far as there is room."""
     if snapshot.diagnosis is not None and snapshot.exited is None:
-        for one in snapshot.diagnosis.findings[:2]:
-            lines = _wrap(printable(finding_text(one, snapshot.diagnosis.unit), 600), viewport.width)
-            yield from ([Segment(line, ACCENT)] for line in lines[:2])
+        for one, share in zip(snapshot.diagnosis.findings, FINDING_SHARES, strict=False):
+            text = printable(finding_text(one, snapshot.diagnosis.unit), 600)
+            lines = _cut(_wrap(text, viewport.width), max(2, round(share * viewport.height)), viewport)
+            yield from ([Segment(line, ACCENT)] for line in lines)
+
+
+def _cut(lines: list[str], most: int, viewport: Viewport) -> list[str]:
+    """At most so many lines; the last one says that there is more."""
+    if len(lines) <= most:
+        return lines
+    more = " ... (d: all)"
+    return [*lines[: most - 1], printable(lines[most - 1], viewport.width - len(more)) + more]
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -317,6 +345,8 @@ def _progress(snapshot: Snapshot, viewport: Viewport) -> ScreenLine:
     """`generation 7 of 25 · evaluate · warned · checkpoint 5 m ago, takes 12 s (measured)`."""
     parts = [part for part in (format_progress(snapshot), printable(snapshot.phase or "", 30)) if part]
     parts = parts or ["no markers in the log yet: time alone"]
+    if snapshot.is_examining:
+        parts.insert(0, "examining")
     if snapshot.state is not WatchState.WATCHING:
         parts.append(snapshot.state.value)
     seen = snapshot.checkpoint_t

@@ -21,7 +21,15 @@ from rich.text import Text
 from memwatch.core.events import Notice
 from memwatch.core.interfaces import Clock
 from memwatch.core.snapshot import Snapshot
-from memwatch.outputs.terminal.live_view_layout import Mode, ScreenLine, Viewport, ViewStatus, render_frame
+from memwatch.outputs.terminal.keyboard import DOWN, END, HOME, PAGE_DOWN, PAGE_UP, UP
+from memwatch.outputs.terminal.live_view_layout import (
+    Mode,
+    ScreenLine,
+    Viewport,
+    ViewStatus,
+    last_first_line,
+    render_frame,
+)
 
 FRAME_SECONDS = 0.25  # between two frames (chosen)
 PAUSE = "p"
@@ -44,7 +52,7 @@ class LiveView:
         """`stream` is a terminal; `footer` is shown in the last line, e.g. the address of the HTTP server."""
         self.footer = footer
         self.keys: Mapping[str, str] = {}  # what each key does, shown in the last line
-        self._mode = Mode.OVERVIEW
+        self._mode, self._first_line = Mode.OVERVIEW, 0
         self._is_requested = False
         self._paused: Snapshot | None = None  # the snapshot at which the view is paused
         self._tty = _Tty(stream)
@@ -88,12 +96,32 @@ class LiveView:
         self._tty.close()
 
     def press(self, key: str) -> None:
-        """`d` and `h` switch to another view and back to the overview; `p` pauses the view, not the watch."""
+        """`d` and `h` switch to another view and back to the overview; `p` pauses the view, not the watch.
+
+        In the details arrows, PageUp and PageDown scroll.
+        """
         if key in _MODES:
-            self._mode = Mode.OVERVIEW if self._mode is _MODES[key] else _MODES[key]
+            self._mode, self._first_line = Mode.OVERVIEW if self._mode is _MODES[key] else _MODES[key], 0
         elif key == PAUSE:
             self._paused = self._latest if self._paused is None else None
+        elif self._mode is Mode.DETAILS:
+            self._scroll(key)
         self._next_t, self._is_requested = 0.0, True
+
+    def _scroll(self, key: str) -> None:
+        snapshot = self._paused or self._latest
+        if snapshot is None:
+            return
+        page = max(1, self._size[1] - 2)
+        steps = {UP: -1, DOWN: 1, PAGE_UP: -page, PAGE_DOWN: page, " ": page, HOME: -(10**6), END: 10**6}
+        last = last_first_line(snapshot, self._viewport(), self._status())
+        self._first_line = max(0, min(last, min(self._first_line, last) + steps.get(key, 0)))
+
+    def _viewport(self) -> Viewport:
+        return Viewport(*self._tty.size(), ascii_only=self._tty.ascii_only, local_time=self._local_time)
+
+    def _status(self) -> ViewStatus:
+        return ViewStatus(self._mode, self.keys, self.footer, self._paused is not None, self._first_line)
 
     def _draw(self, snapshot: Snapshot) -> None:
         if not self._open:
@@ -101,13 +129,12 @@ class LiveView:
             self._open = True
             self._console.set_alt_screen(True)
             self._console.show_cursor(False)
-        size = self._tty.size()
+        viewport = self._viewport()
+        size = viewport.width, viewport.height
         if size != self._size or not self._drawn:
             self._console.control(Control.clear())
             self._drawn, self._size = [], size
-        is_paused = self._paused is not None
-        viewport = Viewport(*size, ascii_only=self._tty.ascii_only, local_time=self._local_time)
-        lines = render_frame(snapshot, viewport, ViewStatus(self._mode, self.keys, self.footer, is_paused))
+        lines = render_frame(snapshot, viewport, self._status())
         for y, line in enumerate(lines):
             if y >= len(self._drawn) or self._drawn[y] != line:
                 self._console.update_screen_lines([line], 0, y)

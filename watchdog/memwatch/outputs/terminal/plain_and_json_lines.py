@@ -21,6 +21,12 @@ MAX_QUEUED_LINES = 1000  # lines that wait for a slow reader; further ones are d
 MAX_FORECAST_INTERVAL_SECONDS = 1200.0
 PATIENT_SHARE = 0.5  # early in a watch, the time between them is this share of the time watched so far (chosen)
 URGENT = 3  # a forecast of this severity or more is reported at once
+_YELLOW, _RED, _GREEN, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_COLOURS = {
+    **dict.fromkeys(("warn", "deferred", "finding", "breach", "unarmed", "source_failed"), _YELLOW),
+    **dict.fromkeys(("interrupt", "signalled", "escalated", "failed", "out_of_memory", "hook_failed"), _RED),
+    "saved": _GREEN,
+}
 _SEVERITY = {  # `stable` and `plateau` are equal: memory does not grow
     Verdict.WARMING_UP.value: 0,
     Verdict.STABLE.value: 1,
@@ -91,13 +97,16 @@ class PlainLines(_LineSink):
         self,
         stream: TextIO,
         verbose: bool = False,
+        *,
         local_time: Callable[[float], time.struct_time] = time.localtime,
         journal_priority: Callable[[Notice], int] | None = None,
         label: str = "",
+        is_coloured: bool = False,
+        is_within_line: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`label` stands before each text."""
+        """`label` stands before each text. `is_within_line`: another program has printed a line that has not ended."""
         super().__init__(stream)
-        self._label = label
+        self._label, self._is_coloured, self._is_within_line = label, is_coloured, is_within_line
         self._is_news = (lambda _: True) if verbose else NoticeFilter()
         self._local_time, self._priority = local_time, journal_priority
 
@@ -108,7 +117,10 @@ class PlainLines(_LineSink):
                     prefix = time.strftime("%H:%M:%S ", self._local_time(notice.t))
                 else:
                     prefix = f"<{self._priority(notice)}>"
-                self._put(f"{prefix}{self._label}{to_text_line(notice)}")
+                line = f"{prefix}{self._label}{to_text_line(notice)}"
+                colour = _COLOURS.get(notice.event, "") if self._is_coloured else ""
+                begin = "\n" if self._is_within_line() else ""
+                self._put(f"{begin}{colour}{line}{_RESET if colour else ''}")
         self._send()
 
 
