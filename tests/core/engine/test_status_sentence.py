@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -193,13 +194,13 @@ def test_a_gauge_says_what_a_unit_takes_and_where_that_ends(capacity, full, limi
         "",
         full and int(full[0]),
         limit and limit[0],
-        (0.0, 724e3),
+        (210e3, 724e3),
         full and (int(full[1]), int(full[2])),
         limit and limit[1:],
         fits,
     )
     counted = "448" if capacity is None else "448 of 5,000"
-    first = f"435.0 kB (0 B-724.0 kB) for each of replay buffer ({counted})"
+    first = f"435.0 kB (210.0 kB-724.0 kB) for each of replay buffer ({counted})"
     assert words.driver_text(driver) == "; ".join(filter(None, (first, end)))
     growing = Outlook(Verdict.GROWING, None, None, drivers=(driver,))
     assert words.outlook_text(Usage("host", GB, None), growing, "epoch", None, None).endswith(words.driver_text(driver))
@@ -208,6 +209,14 @@ def test_a_gauge_says_what_a_unit_takes_and_where_that_ends(capacity, full, limi
     json.loads(
         words.to_json_line(Notice(1.0, "forecast", "", words.forecast_fields(Usage("host", GB, None), 1, growing)))
     )
+
+
+def test_a_gauge_that_memory_may_not_grow_with_is_not_told():
+    driver = GrowthDriver("loss", 448.0, None, 435e3, 0.2, bytes_per_unit_range=(0.0, 724e3))
+    growing = Outlook(Verdict.GROWING, None, None, drivers=(driver,))
+    assert "loss" not in words.outlook_text(Usage("host", GB, None), growing, "epoch", None, None)
+    buffer = replace(driver, name="buffer", capacity=5000.0)
+    assert list(words.driver_texts([driver, buffer])) == [words.driver_text(buffer)]
 
 
 def test_a_gauge_of_bytes_says_its_bytes_as_such():

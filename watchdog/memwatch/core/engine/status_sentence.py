@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -158,7 +158,7 @@ def outlook_text(
     if outlook.others_per_second > 0.0:
         growth = (*growth, f"others take {format_bytes(outlook.others_per_second * 3600)}/h of the limit")
     still = outlook.verdict.stands_still
-    return "; ".join((*parts, *growth, *(driver_text(one) for one in outlook.drivers if not still)))
+    return "; ".join((*parts, *growth, *(() if still else driver_texts(outlook.drivers))))
 
 
 def planned_text(planned: PlannedInterrupt, unit: str) -> str:
@@ -271,6 +271,14 @@ def finding_content(one: Finding) -> str:
     change = "" if one.count_after is None else f" {one.count_before:,} -> {one.count_after:,}"
     kept = f"{without_main_module(one.type)}{change}" if one.type else ""
     return ", ".join(filter(None, (kept, held, inside)))
+
+
+def driver_texts(drivers: Iterable[GrowthDriver]) -> Iterator[str]:
+    """Yield the text of each level, but of one without an end that memory may not grow with at all."""
+    for one in drivers:
+        low, _ = one.bytes_per_unit_range or (one.bytes_per_unit, None)
+        if one.capacity is not None or low > 0.0:
+            yield driver_text(one)
 
 
 def driver_text(one: GrowthDriver) -> str:

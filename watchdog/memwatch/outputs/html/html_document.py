@@ -5,6 +5,7 @@ All text is escaped here: only what these functions return is markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NewType
@@ -106,8 +107,13 @@ def section(title: str, *inner: Markup) -> Markup:
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Names and values, side by side."""
     return element(
-        "dl", *(element("div", text_element("dt", name), text_element("dd", value)) for name, value in pairs)
+        "dl", *(element("div", text_element("dt", name), element("dd", _breakable(value))) for name, value in pairs)
     )
+
+
+def _breakable(text: str) -> Markup:
+    """The text, which may be broken within long names: behind an underscore or a dot."""
+    return Markup(re.sub(r"(?<=[a-z])([_.])(?=[a-z<])", r"\1<wbr>", escape_html(text)))
 
 
 def bullet_list(texts: Iterable[str]) -> Markup:

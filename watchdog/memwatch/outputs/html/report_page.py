@@ -83,8 +83,8 @@ def _facts(run: RunData, time_of_day: Callable[[float], str]) -> Iterator[tuple[
             continue
         name, limit = view.usage.resource, view.usage.limit
         yield f"{name}: growth", format_verdict(view, end.unit)
-        for driver in view.drivers:
-            yield f"{name}: grows by", sentences.driver_text(driver)
+        for driver in sentences.driver_texts(view.drivers):
+            yield f"{name}: grows by", driver
         of = f" of {format_bytes(limit.bytes)}" if limit is not None else ""
         yield f"{name}: peak", format_bytes(view.peak_bytes) + of
     yield "a checkpoint takes", f"{format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"

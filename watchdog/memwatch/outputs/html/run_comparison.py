@@ -192,7 +192,7 @@ def _findings(diagnosis: Diagnosis | None) -> str:
         texts.append(sentences.finding_headline(one, diagnosis.unit))
         if content := sentences.finding_content(one):
             texts.append(content)
-    texts += map(sentences.driver_text, diagnosis.drivers)
+    texts += sentences.driver_texts(diagnosis.drivers)
     return "; ".join(texts) or "no cause was found"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text, first_to_end, is_telling, signal_handling_text
+from memwatch.core.engine.status_sentence import driver_texts, first_to_end, is_telling, signal_handling_text
 from memwatch.core.events import Notice
 from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
@@ -120,8 +120,7 @@ def _resource(view: ResourceView, snapshot: Snapshot) -> Iterator[Markup]:
         f"{format_bytes(usage.used_bytes)} {limit}; {format_verdict(view, snapshot.unit)};"
         f" peak {format_bytes(view.peak_bytes)}"
     )
-    for driver in view.drivers:
-        yield html.paragraph(driver_text(driver))
+    yield from map(html.paragraph, driver_texts(view.drivers))
     if view.timeline and (view is snapshot.resources[0] or view.verdict in (Verdict.GROWING, Verdict.LEAK)):
         yield html.chart_svg(live_memory_panel(view, snapshot))
 
@@ -130,7 +129,8 @@ def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:
     """Memory over the watch, and the forecast: as expected, at the earliest and at the latest; x is in seconds."""
     began = view.timeline[0].t
     now, used = snapshot.t - began, float(view.usage.used_bytes)
-    limit, end = visible_limit_bytes(view), chart_end_t(view, began, snapshot.t) - began
+    run_end_t = snapshot.run_end_t
+    limit, end = visible_limit_bytes(view), chart_end_t(view, began, snapshot.t, run_end_t) - began
     highest = max(one.most_bytes for one in view.timeline)
     ranges = [(one.t - began, float(one.least_bytes), float(one.most_bytes)) for one in view.timeline]
     generations = [(row.start_t - began, row.index) for row in view.generations if row.start_t >= began]
@@ -139,7 +139,11 @@ def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:
         LineMark(step_corners([(t, most) for t, _, most in ranges], now), "memory"),
         Rules([now], "dotted muted"),
     ]
-    labels, legend = [], [("line memory", "memory used")]
+    labels = list[Label]()
+    legend = [("line memory", "memory used")]
+    if run_end_t is not None and run_end_t - began <= end:
+        marks.append(Rules([run_end_t - began], "dotted muted"))
+        labels.append(Label(run_end_t - began, None, ("the run ends",), "muted"))
     if limit is not None:
         marks.append(LineMark([(0.0, limit), (end, limit)], "limit dashed"))
         labels.append(Label(0.0, limit, (f"limit {format_bytes(limit)}",), "limit"))

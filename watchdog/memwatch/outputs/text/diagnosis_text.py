@@ -62,11 +62,11 @@ def diagnosis_tables(diagnosis: Diagnosis) -> Iterator[str]:
         for one in census.large[:TABLE_ROWS]:
             there = "" if one.resident_bytes is None else f", {format_bytes(one.resident_bytes)} of it in memory"
             yield f"{format_bytes(one.bytes):>12}  {printable(f'{one.type} {one.path}', 80)}{there}"
-    if diagnosis.drivers:
+    if drivers := list(words.driver_texts(diagnosis.drivers)):
         yield from (
             "",
             "grows with",
-            *(f"  {printable(words.driver_text(one), LINE_WIDTH)}" for one in diagnosis.drivers),
+            *(f"  {printable(text, LINE_WIDTH)}" for text in drivers),
         )
 
 

@@ -6,7 +6,7 @@ import io
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from memwatch.core.engine.status_sentence import driver_text, is_telling, needed_text
+from memwatch.core.engine.status_sentence import driver_texts, is_telling, needed_text
 from memwatch.core.events import Cause
 from memwatch.core.snapshot import GenerationRow, ResourceView, Snapshot, Verdict
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
@@ -114,8 +114,8 @@ def _growth(view: ResourceView, unit: str) -> Iterator[str]:
         f"{view.usage.resource}: {format_verdict(view, unit)}; from {format_bytes(baseline)} to {format_bytes(used)}"
         f" ({format_bytes(used - baseline, signed=True)}), peak {format_bytes(view.peak_bytes)}{bound}"
     )
-    for driver in view.drivers:
-        yield f"{'':{len(view.usage.resource)}}  {driver_text(driver)}"
+    for driver in driver_texts(view.drivers):
+        yield f"{'':{len(view.usage.resource)}}  {driver}"
     if totals := phase_totals(view.generations):
         largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:8]
         parts = ", ".join(f"{printable(phase, 30)} {format_bytes(total, signed=True)}" for phase, total in largest)
