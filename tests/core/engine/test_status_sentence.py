@@ -212,7 +212,7 @@ def test_a_gauge_says_what_a_unit_takes_and_where_that_ends(capacity, full, limi
 
 
 def test_a_gauge_that_memory_may_not_grow_with_is_not_told():
-    driver = GrowthDriver("loss", 448.0, None, 435e3, 0.2, bytes_per_unit_range=(0.0, 724e3))
+    driver = GrowthDriver("loss", 448.0, None, 435e3, 0.2, "", None, None, (0.0, 724e3))
     growing = Outlook(Verdict.GROWING, None, None, drivers=(driver,))
     assert "loss" not in words.outlook_text(Usage("host", GB, None), growing, "epoch", None, None)
     buffer = replace(driver, name="buffer", capacity=5000.0)
