@@ -9,7 +9,7 @@ from functools import cache
 
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_layouts import CLASS_DICT_AT, Layouts
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
+from memwatch.diagnosis.heap.remote_memory import REFERENCE, Hop, RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
     MAX_COUNT,
     BuiltinValues,
@@ -33,6 +33,11 @@ BOOKKEEPING = ("locals", "globals", "f_locals", "f_globals")  # dicts of variabl
 _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them
 _MAX_ITEMS = 1 << 16  # of a dict: a bound on time
+_TYPE_AT = 8
+_MANAGED_DICT_AT, _VALUES_AT = -24, -32  # from an instance, since 3.11: its dict, and in 3.11 its values
+_VALUES_INSIDE = 13  # CPython 3.13: an instance's values are in itself
+
+Way = tuple[str, tuple[Hop, ...], int]  # a name, the way to its value, and the address of the value now
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +60,50 @@ class Attributes:
 
     def named_values(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
         """Yield names and addresses of values, of slots and of the instance's dict."""
-        try:
-            for name, offset in self.members(obj.heap_type):
-                yield name, obj.words(obj.address + offset, 1)[0]
-            dict_at, values_at = self._layouts.attributes_at(obj)
-            if dict_at:
-                yield from self.items(dict_at)
-            elif values_at and (names := self._layouts.shared_keys(obj.heap_type)) is not None:
-                keys = obj.words(names.first, names.count * names.width)[names.width - 2 :: names.width]
-                for key, value in zip(keys, obj.words(values_at, names.count), strict=True):
-                    text = self._builtins.text_or_none(key) if value else None
-                    if text is not None:
-                        yield printable(text), value
-        except UnreadableError:
+        with suppress(UnreadableError):
+            for name, _, value in self.ways(obj):
+                yield name, value
+
+    def ways(self, obj: RemoteObject) -> Iterator[Way]:
+        """Yield the attributes of an instance: name, way from its address, address of the value."""
+        kind, words, minor = obj.heap_type, self._memory.words, self._builtins.minor
+        for name, offset in self.members(kind):
+            yield name, (Hop(offset, _TYPE_AT, kind.address),), obj.words(obj.address + offset, 1)[0]
+        dict_at, values_at = self._layouts.attributes_at(obj)
+        if dict_at:
+            pointer_at = _MANAGED_DICT_AT if kind.has_managed_dict else kind.dict_offset
+            if pointer_at > 0 or kind.has_managed_dict:
+                yield from self.item_ways(dict_at, (Hop(pointer_at, _TYPE_AT, kind.address),))
+        elif values_at and (keys := self._layouts.shared_keys(kind)) is not None and keys.count:
+            way: tuple[Hop, ...] = ()
+            first = values_at - obj.address
+            if minor < _VALUES_INSIDE:
+                pointer_at = _VALUES_AT if minor == 11 else _MANAGED_DICT_AT
+                way = (Hop(pointer_at, _TYPE_AT, kind.address),)
+                first = values_at - (self._memory.word(obj.address + pointer_at) & REFERENCE)
+            names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
+            for i, (key, value) in enumerate(zip(names, words(values_at, keys.count), strict=True)):
+                if value and (text := self._builtins.text_or_none(key)) is not None:
+                    last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
+                    yield printable(text), (*way, last), value
+
+    def item_ways(self, dict_at: int, way: tuple[Hop, ...] = ()) -> Iterator[Way]:
+        """Yield the items of a dict whose keys are text; `way` leads to the dict."""
+        keys_at, values_at = self._memory.words(dict_at + 32, 2)
+        keys, values_offset = self._builtins.keys(keys_at), self._builtins.values_offset
+        if not keys.count or keys.count > _MAX_ITEMS:
             return
+        raw = self._memory.words(keys.first, keys.count * keys.width)
+        split = self._memory.words(values_at + values_offset, keys.count) if values_at else ()
+        for i in range(keys.count):
+            at = keys.width * (i + 1) - 2
+            key, value = raw[at], split[i] if values_at else raw[at + 1]
+            text = self._builtins.text_or_none(key) if key and value else None
+            if text is not None and values_at:
+                yield printable(text), (*way, Hop(40, 32, keys_at), Hop(values_offset + 8 * i)), value
+            elif text is not None:
+                key_at = keys.first - keys_at + 8 * at
+                yield printable(text), (*way, Hop(32), Hop(key_at + 8, key_at, key)), value
 
     def dict_of(self, obj: RemoteObject) -> int:
         """Return the address of the dict of attributes; 0 without one."""

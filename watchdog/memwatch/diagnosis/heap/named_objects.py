@@ -11,11 +11,13 @@ import time
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
 
 from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
-from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, capacity_of, is_program
+from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, Way, capacity_of, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
@@ -25,7 +27,7 @@ from memwatch.diagnosis.heap.object_layouts import (
     Layouts,
 )
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import Hop, RemoteMemory, UnreadableError, follow
 from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS, BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Tensors
@@ -52,6 +54,7 @@ _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
 ResidentBytes = Callable[[int, int], int | None]
+_Way = tuple[int, tuple[Hop, ...]]  # where it begins, and the hops; it leads to what a name refers to now
 
 
 @dataclass(slots=True)
@@ -61,6 +64,17 @@ class _Named:
     path: str
     obj: RemoteObject
     owner: RemoteObject | None  # whose attribute it is
+    way: _Way | None  # to it
+
+
+class _Waiting(NamedTuple):
+    """A name that is to be followed."""
+
+    address: int  # of what it refers to
+    path: str
+    owner: RemoteObject | None
+    steps: int  # from a variable
+    way: _Way | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +152,15 @@ class NamedObjects:
         paths: Counter[tuple[str, str]] = Counter()
         path_sizes: Counter[tuple[str, str]] = Counter()
         graphs = 0.0
-        for one in named:
+        for found_before in named:
             now = time.process_time()
             self._deadline = now + CONTENT_SHARE * (end - now)
             if not self._may_go_on():  # What is further away is left out.
                 break
-            content = self._content(one.obj, one.path) or _Content()
+            one = self._present(found_before)
+            content = None if one is None else self._content(one.obj, one.path)
+            if one is None or content is None or self._is_elsewhere(one):
+                continue  # The name is given to another object all the time.
             containers.setdefault(one.path, []).append((one, content.bytes))
             graphs += sum(content.found[address].number for address in self._graphs & content.found.keys())
             for met in content.found.values():
@@ -171,6 +188,21 @@ class NamedObjects:
             containers=tuple(sorted(found[:MAX_CONTAINERS], key=lambda size: -(size.bytes or 0))),
         )
 
+    def _present(self, one: _Named) -> _Named | None:
+        """Return what the name refers to now; None where that is nothing, or of another type."""
+        if one.way is None:
+            return one
+        address = follow(self._memory.read, *one.way)
+        if address == one.obj.address:
+            return one
+        obj = None if address is None else self._object(address)
+        same = obj is not None and obj.heap_type.address == one.obj.heap_type.address
+        return replace(one, obj=obj) if obj is not None and same else None
+
+    def _is_elsewhere(self, one: _Named) -> bool:
+        """Whether the name refers to another object by now: what was read as the former's may be the content of any."""
+        return one.way is not None and follow(self._memory.read, *one.way) != one.obj.address
+
     def _size(self, path: str, parts: list[tuple[_Named, int]]) -> AttributeSize:
         lengths = [length for one, _ in parts if (length := self._layouts.length(one.obj)) is not None]
         capacity = None
@@ -192,65 +224,64 @@ class NamedObjects:
     def _named(self) -> list[_Named]:
         """Return what has a name, that of the program's globals and variables first, then what is further away."""
         found: list[_Named] = []
-        waiting: deque[tuple[int, str, RemoteObject | None, int]] = deque()
+        waiting: deque[_Waiting] = deque()
         for namespace in dict.fromkeys(self._frames.globals()):
             waiting.extend(self._globals(namespace))
         for address, name in self._frames.local_variables().items():
-            waiting.append((address, name, None, 1))
+            waiting.append(_Waiting(address, name, None, 1))
         while waiting and self._may_go_on():
-            address, path, owner, steps = waiting.popleft()
-            if address in self._seen or not address:
+            one = waiting.popleft()
+            if one.address in self._seen or not one.address:
                 continue
-            self._seen.add(address)
-            obj = self._object(address)
+            self._seen.add(one.address)
+            obj = self._object(one.address)
             if obj is None:
                 continue
             try:
-                waiting.extend(self._visit(obj, path, owner, steps, found))
+                waiting.extend(self._visit(obj, one, found))
             except _BROKEN:
                 continue
         return found
 
-    def _visit(
-        self, obj: RemoteObject, path: str, owner: RemoteObject | None, steps: int, found: list[_Named]
-    ) -> Iterator[tuple[int, str, RemoteObject | None, int]]:
+    def _visit(self, obj: RemoteObject, this: _Waiting, found: list[_Named]) -> Iterator[_Waiting]:
         """Add a container or array to `found`; yield the names in an object, a module or a class."""
-        kind = obj.heap_type
+        kind, path, owner, steps = obj.heap_type, this.path, this.owner, this.steps
         shape, name = kind.shape, kind.name
         if shape == "dict" and 0 < obj.count() <= _FEW and (items := self._keyed(obj)) is not None:
-            yield from ((value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS)
+            yield from (
+                _Waiting(value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS
+            )
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
-                found.append(_Named(path, obj, owner))
+                found.append(_Named(path, obj, owner, this.way))
             if shape in ("list", "tuple") and 0 < obj.count() <= _SAMPLED and steps < _MAX_STEPS:
-                yield from ((address, f"{path}[i]", obj, steps + 1) for address in self._members(obj))
+                yield from (_Waiting(address, f"{path}[i]", obj, steps + 1) for address in self._members(obj))
         elif name == _MMAP and obj.word(16) in self._memory.anonymous:
-            found.append(_Named(path, obj, owner))
+            found.append(_Named(path, obj, owner, this.way))
         elif name == "module":
             module = self._attributes.module(obj.address)
             yield from self._globals(module.namespace)
         elif name == "function":
             yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
             variables = self._frames.closure_variables(obj) if steps < _MAX_STEPS else {}
-            yield from ((cell, variable, None, steps + 1) for cell, variable in variables.items())
+            yield from (_Waiting(cell, variable, None, steps + 1) for cell, variable in variables.items())
         elif shape == "class":
             own = self._types.type_at(obj.address)
             if own is not None and self._is_own(own):
                 for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
                     if not key.startswith("__"):
-                        yield value, f"{own.name}.{key}", obj, steps + 1
+                        yield _Waiting(value, f"{own.name}.{key}", obj, steps + 1)
         elif shape == "generator":
             variables = self._frames.waiting_variables([obj])
-            yield from ((value, variable, None, 1) for value, variable in variables.items())
+            yield from (_Waiting(value, variable, None, 1) for value, variable in variables.items())
         elif name in ("method", "cell"):
             at = 24 if name == "method" else 16
-            yield obj.word(at), path, owner, steps
+            yield _Waiting(obj.word(at), path, owner, steps)
         elif steps < _MAX_STEPS and "." in name and not _is_iterator(kind):
-            for number, (key, value) in enumerate(self._attributes.named_values(obj)):
-                if number >= _MAX_ATTRIBUTES:
-                    break
-                if key not in BOOKKEEPING:
-                    yield value, f"{name}.{key}", obj, steps + 1
+            with suppress(UnreadableError):
+                for key, hops, value in islice(self._attributes.ways(obj), _MAX_ATTRIBUTES):
+                    if key not in BOOKKEEPING:
+                        yield _Waiting(value, f"{name}.{key}", obj, steps + 1, (obj.address, hops))
 
     def _members(self, obj: RemoteObject) -> list[int]:
         """Return the instances, functions and sequences in a list or tuple of few items, if all are of other classes.
@@ -268,21 +299,23 @@ class NamedObjects:
             if kind.shape in ("list", "tuple") or (not kind.shape and ("." in kind.name or kind.name in _CALLABLE))
         ]
 
-    def _globals(self, namespace: int) -> Iterator[tuple[int, str, RemoteObject | None, int]]:
+    def _globals(self, namespace: int) -> Iterator[_Waiting]:
         """Yield the globals of a module of the program, by its dict; nothing for those of installed packages."""
         if not namespace or namespace in self._seen:
             return
         self._seen.add(namespace)
-        items = list(self._attributes.items(namespace))
-        known = dict(items)
+        items = list[Way]()
+        with suppress(SourceError):
+            items += self._attributes.item_ways(namespace)
+        known = {key: value for key, _, value in items}
         name = self._builtins.text_or_none(known.get("__name__", 0)) or ""
         file = self._builtins.text_or_none(known.get("__file__", 0)) or ""
         if name != "__main__" and (not file or is_installed(file, f"{self._memory.folder}/root")):
             return
         self._own_modules.add(name)
-        for key, value in items:
+        for key, hops, value in items:
             if not key.startswith("__"):
-                yield value, f"{name}.{key}", None, 1
+                yield _Waiting(value, f"{name}.{key}", None, 1, (namespace, hops))
 
     def _is_own(self, kind: HeapType) -> bool:
         return any(kind.name.startswith(f"{module}.") for module in self._own_modules)

@@ -6,7 +6,7 @@ import errno
 import os
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -146,6 +146,39 @@ class ProcessVmReader:
         except (OSError, ValueError):
             return None
         return None if found.dead else (found.start_ticks, found.layout)
+
+
+REFERENCE = ~3 & (2**64 - 1)  # of a word: the two lowest bits of a reference may be flags
+_LOWEST = 4096  # no object lies below this address
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step of a way to a value, from the address of a structure: check a word of it, and follow another."""
+
+    next_at: int
+    check_at: int = 0
+    expected: int | None = None  # None: nothing is checked
+
+
+def follow(read: Callable[[int, int], bytes], start: int, hops: Iterable[Hop]) -> int | None:
+    """Return the address at the end of a way; None when it does not lead there any more."""
+    at = start
+    for hop in hops:
+        low = min(hop.next_at, hop.check_at)
+        size = max(hop.next_at, hop.check_at) + 8 - low
+        try:
+            raw = read(at + low, size)
+        except (SourceError, OSError, OverflowError, ValueError):
+            return None
+        if len(raw) < size:
+            return None
+        if hop.expected is not None and unpack_from("<Q", raw, hop.check_at - low)[0] != hop.expected:
+            return None
+        at = unpack_from("<Q", raw, hop.next_at - low)[0] & REFERENCE
+        if at < _LOWEST:
+            return None
+    return at
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,10 @@ import math
 from dataclasses import dataclass, field
 from struct import unpack_from
 
-from memwatch.diagnosis.heap.remote_memory import open_memory
-from memwatch.errors import SourceError
+from memwatch.diagnosis.heap.remote_memory import Hop, follow, open_memory
 
 _TYPE_AT, _NUMBER_AT, _NUMBER_BYTES = 8, 16, 32  # in an int and a float
 _DIGIT_BITS = 30
-_UNTAGGED = ~3 & (2**64 - 1)  # the two lowest bits of a reference may be flags
-_LOWEST = 4096  # no object lies below this address
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One step to a value, from the address of a structure: check a word of it, and follow another."""
-
-    next_at: int
-    check_at: int = 0
-    expected: int | None = None  # None: nothing is checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +51,10 @@ class PlaceReader:
 
     def value(self, place: CounterPlace) -> float | None:
         """Return the number that is there now; None when the place is gone."""
+        at = follow(self._memory.read, place.start, place.hops)
         try:
-            at = place.start
-            for hop in place.hops:
-                low = min(hop.next_at, hop.check_at)
-                raw = self._read(at + low, max(hop.next_at, hop.check_at) + 8 - low)
-                if hop.expected is not None and unpack_from("<Q", raw, hop.check_at - low)[0] != hop.expected:
-                    return None
-                at = unpack_from("<Q", raw, hop.next_at - low)[0] & _UNTAGGED
-                if at < _LOWEST:
-                    return None
-            return number(self._read(at, _NUMBER_BYTES), self._found)
-        except (SourceError, OSError, OverflowError, ValueError):
+            return None if at is None else number(self._read(at, _NUMBER_BYTES), self._found)
+        except (OSError, OverflowError, ValueError):
             return None
 
     def _read(self, address: int, size: int) -> bytes:

@@ -17,14 +17,14 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.attributes import Attributes, is_program
 from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
 from memwatch.diagnosis.heap.object_layouts import Layouts
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
+from memwatch.diagnosis.heap.remote_memory import Hop, RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames, FrameValues
 from memwatch.errors import SourceError
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.log.unit_mentions import unit_from_name
 from memwatch.sources.memory.process_descendants import DescendantFinder
-from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, Hop, number
+from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, number
 
 MOST_PLACES = 48  # that are returned, the outermost: a bound on the time to read them (chosen)
 SEARCH_SECONDS = 0.15  # of CPU; a program of torch and transformers takes 0.05 (measured)
@@ -225,7 +225,7 @@ class _Search:
         owner = _SOURCE_SUFFIX.sub("", frame.function.file.rpartition("/")[2]) if is_module else frame.function.function
         start, named = frame.address, list(self._variables(frame))
         if is_module:
-            start, named = frame.globals, list(self._items(frame.globals, ()))
+            start, named = frame.globals, list(self._attributes.item_ways(frame.globals))
         numbers, objects = self._split(named)
         known = [one.value for one in self._settings(numbers, objects) if one.is_int]
         taken = set()
@@ -281,7 +281,7 @@ class _Search:
             with suppress(SourceError, ValueError):
                 obj = self._instance(address)
                 if obj is not None and (name == "self" or _is_settings(name, obj.heap_type.name)):
-                    yield from self._split(list(self._named(obj)))[0]
+                    yield from self._split(list(self._attributes.ways(obj)))[0]
 
     # --- objects ---
 
@@ -292,7 +292,7 @@ class _Search:
         obj = self._instance(address)
         if obj is None:
             return
-        named = list(self._named(obj))
+        named = list(self._attributes.ways(obj))
         short = obj.heap_type.name.rpartition(".")[2]
         numbers, objects = self._split(named)
         for known in _KNOWN:
@@ -316,7 +316,7 @@ class _Search:
         for name in path.split("."):
             if current is None:
                 return None
-            found = next(((more, value) for key, more, value in self._named(current) if key == name), None)
+            found = next(((more, value) for key, more, value in self._attributes.ways(current) if key == name), None)
             if found is None:
                 return None
             hops, address = hops + found[0], found[1]
@@ -375,54 +375,6 @@ class _Search:
             return None
         return None if obj.heap_type.shape in ("ndarray", "tensor") else obj
 
-    # --- names, and the ways to their values ---
-
-    def _named(self, obj: RemoteObject) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
-        """Yield the attributes of an instance: name, way from the object's address, address of the value."""
-        kind, words = obj.heap_type, self._memory.words
-        for name, offset in self._attributes.members(kind):
-            yield name, (Hop(offset, _TYPE_AT, kind.address),), obj.words(obj.address + offset, 1)[0]
-        dict_at, values_at = self._layouts.attributes_at(obj)
-        if dict_at:
-            pointer_at = -24 if kind.has_managed_dict else kind.dict_offset
-            if pointer_at > 0 or kind.has_managed_dict:
-                yield from self._items(dict_at, (Hop(pointer_at, _TYPE_AT, kind.address),))
-        elif values_at and (keys := self._layouts.shared_keys(kind)) is not None:
-            way: tuple[Hop, ...] = ()
-            if self._minor >= 13:
-                first = values_at - obj.address
-            else:
-                pointer_at = -32 if self._minor == 11 else -24
-                word = self._memory.word(obj.address + pointer_at)
-                way, first = (Hop(pointer_at, _TYPE_AT, kind.address),), values_at - (word & ~3)
-            names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width] if keys.count else ()
-            values = words(values_at, keys.count) if keys.count else ()
-            for i, (key, value) in enumerate(zip(names, values, strict=True)):
-                text = self._builtins.text_or_none(key) if value else None
-                if text is not None:
-                    last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
-                    yield printable(text), (*way, last), value
-
-    def _items(self, dict_at: int, way: tuple[Hop, ...]) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
-        """Yield the items of a dict whose keys are text, with the way to each value."""
-        words = self._memory.words
-        keys_at, values_at = words(dict_at + 32, 2)
-        keys = self._builtins.keys(keys_at)
-        raw = words(keys.first, keys.count * keys.width) if keys.count else ()
-        split = words(values_at + self._builtins.values_offset, keys.count) if values_at and keys.count else ()
-        for i in range(keys.count):
-            key_at = keys.first - keys_at + 8 * (keys.width * (i + 1) - 2)
-            key, value = raw[keys.width * (i + 1) - 2], raw[keys.width * (i + 1) - 1]
-            value = split[i] if values_at else value
-            text = self._builtins.text_or_none(key) if key and value else None
-            if text is None:
-                continue
-            if values_at:
-                hops = (Hop(40, 32, keys_at), Hop(self._builtins.values_offset + 8 * i))
-            else:
-                hops = (Hop(32), Hop(key_at + 8, key_at, key))
-            yield printable(text), (*way, *hops), value
-
     # --- bars ---
 
     def _bars(self) -> Iterator[CounterPlace]:
@@ -444,7 +396,7 @@ class _Search:
             done, total = self._at(bar, "n"), self._at(bar, "total")
             if done is None or total is None or done.value >= total.value:
                 continue
-            texts = {key: self._builtins.text_or_none(value) for key, _, value in self._named(bar)}
+            texts = {key: self._builtins.text_or_none(value) for key, _, value in self._attributes.ways(bar)}
             description = (texts.get("desc") or "").strip(": ")
             unit = unit_of_counter(description) or unit_of_counter(texts.get("unit") or "")
             name = f"the bar {printable(description, 40)!r}" if description else "a progress bar"
