@@ -60,6 +60,10 @@ def _run_command(flags: dict[str, Any], trainer: Sequence[str], announce: Callab
 # --- the parser -----------------------------------------------------------------------------------------------------
 
 
+USUAL_EXITS = "0; 2 when an option, a file or a run cannot be used; 3 when a process or a watch cannot"
+RUN_EXITS = "the trainer's own, 128 + N when signal N ended it; 2 or 3 when it could not be started"
+
+
 class _Parser(argparse.ArgumentParser):
     """Leaves an option that is not given out of the result, and raises a ConfigError where argparse would exit."""
 
@@ -167,14 +171,21 @@ def _parser() -> _Parser:
 
     add = _command_adder(parser.add_subparsers(dest="command", title="commands", metavar="COMMAND"))
     _add_run(add, common)
-    option = add("mark", "mark.mark", "tell a watch where a script is", example="mark epoch=3 total=25").add_argument
+    text, exits = "tell a watch where a script is", "0; 2 when a mark is none; 3 when nobody watches"
+    option = add("mark", "mark.mark", text, example="mark epoch=3 total=25", exits=exits).add_argument
     option("marks", metavar="NAME=VALUE", nargs="+", help="epoch=3, total=25, phase=train, buffer=448/5000, saved=FILE")
     option("--pid", help="the process that is watched; default: this script, or one above it")
     text = "watch the trainers of this machine, or one after another, as a service"
-    add("serve", "commands.serve", text, target, common, example="serve --config /etc/memwatch/trainer.yaml")
-    add("demo", "demo.demo", "watch a leaking example trainer under a real limit", common, example="demo")
+    example, exits = "serve --config /etc/memwatch/trainer.yaml", "0 when it is stopped; 2 for its configuration"
+    add("serve", "commands.serve", text, target, common, example=example, exits=exits)
+    text, exits = (
+        "watch a leaking example trainer under a real limit",
+        "0; 13 when it did not end as it should; 14 Ctrl-C",
+    )
+    add("demo", "demo.demo", text, common, example="demo", exits=exits)
     text = "check what works on this machine and what does not, and why"
-    option = add("doctor", "doctor.doctor", text, target, common, example="doctor --pid 1234").add_argument
+    exits = "0; 3 when a check has failed; 2 for its options"
+    option = add("doctor", "doctor.doctor", text, target, common, example="doctor --pid 1234", exits=exits).add_argument
     option("--test-notify", action="store_true", help="send a test message to the addresses of notify")
     _add_top(add)
     _add_examination_commands(add, process)
@@ -195,10 +206,21 @@ def _parser() -> _Parser:
 
 
 def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..., _Parser]:
-    def add(name: str, function: str, help: str, *parents: _Parser, example: str = "") -> _Parser:
-        """Add a command that runs `function`, "module.function" of this folder."""
-        description, epilog = f"{help[0].upper()}{help[1:]}.", f"example: memwatch {example}" if example else None
-        parser = commands.add_parser(name, help=help, description=description, epilog=epilog, parents=parents)
+    def add(
+        name: str, function: str, help: str, *parents: _Parser, example: str = "", exits: str = USUAL_EXITS
+    ) -> _Parser:
+        """Add a command that runs `function`, "module.function" of this folder; `exits`: what its exit codes mean."""
+        description = f"{help[0].upper()}{help[1:]}."
+        ends = [f"example: memwatch {example}"] if example else []
+        ends += [f"exit codes: {exits}"] if function else []
+        parser = commands.add_parser(
+            name,
+            help=help,
+            description=description,
+            epilog="\n".join(ends),
+            parents=parents,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         parser.set_defaults(function=function)
         return parser
 
@@ -208,7 +230,7 @@ def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..
 def _add_run(add: Callable[..., _Parser], common: _Parser) -> None:
     text, example = "start a trainer and watch it", "run --limit 64GB -- python main.py"
     option = (
-        add("run", "run.run", text, common, example=example)
+        add("run", "run.run", text, common, example=example, exits=RUN_EXITS)
         .add_argument_group("after an interrupt that saved")
         .add_argument
     )
