@@ -58,7 +58,7 @@ def test_loops_and_attributes_of_each_python(name: str) -> None:
     with running(counting(name, "trainer")) as process:
         found, places = found_in(process.pid, lambda known: "Trainer.global_step" in known and len(known) > 2)
         epoch = named(places, "epoch of Trainer.train()")
-        assert (epoch.unit, epoch.value, epoch.total, epoch.known) == ("epoch", 0.0, 25, True)
+        assert (epoch.unit, epoch.value, epoch.total, epoch.first, epoch.known) == ("epoch", 0.0, 25, 0, True)
         inner = named(places, "i of Trainer.train()")
         assert (inner.unit, inner.total, inner.known) == ("iteration", 1000, False)
         assert inner.level > epoch.level
@@ -84,7 +84,7 @@ def test_variables_of_modules_slots_and_closures(name: str) -> None:
 def test_a_loop_from_one_ends_with_its_total(name: str) -> None:
     with running(counting(name, "evolve")) as process:
         found, places = found_in(process.pid, lambda known: "gen of evolve()" in known)
-        assert places["gen of evolve()"].total == 25
+        assert (places["gen of evolve()"].total, places["gen of evolve()"].first) == (25, 1)
         assert moves(found, places["gen of evolve()"])
 
 

@@ -114,6 +114,7 @@ class GenerationSeen:
     recount: bool = False  # another counter is the clock from here on: what was counted before were no generations
     remaining_seconds: float | None = None  # of the run, as its line says where it says no total
     origin: str = ""  # what tells it where that is not the log: "TrainerState.global_step"
+    first: float | None = None  # the number of the run's first generation, where it is known: 0 or 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ class GenerationLedger:
         if begins == self.index:
             return None
         if self.index is None and not self._starts:
-            self._zero_based = self._zero_based or seen.index == 0
+            self._zero_based = self._zero_based or seen.index == 0 or seen.first == 0
         goes_back = self.index is not None and begins < self.index
         if goes_back:
             self._forget_pace()

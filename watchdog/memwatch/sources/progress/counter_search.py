@@ -235,12 +235,19 @@ class _Search:
                 continue
             taken.add(variable.name)
             unit = unit_of_counter(variable.name)
-            total = end - 1 if first == 1 or (first is None and end not in known and end - 1 in known) else end
+            counts_from = first if first in (0, 1) else _counts_from(end, known)
             name = f"{variable.name} of {owner}" if is_module else f"{variable.name} of {owner}()"
             yield CounterPlace(
-                name, unit or _UNNAMED, start, variable.hops, variable.value, total, "start",
-                level + min(position, _LEVELS - 2), unit is not None,
-            )  # fmt: skip
+                name=name,
+                unit=unit or _UNNAMED,
+                start=start,
+                hops=variable.hops,
+                value=variable.value,
+                total=end - 1 if counts_from == 1 else end,
+                level=level + min(position, _LEVELS - 2),
+                first=counts_from,
+                known=unit is not None,
+            )
         rest = [one for one in numbers if one.name not in taken]
         for place in self._counters(start, rest, objects, level + _LEVELS - 1):
             yield replace(place, name=f"{place.name} of {owner}" if is_module else f"{place.name} of {owner}()")
@@ -302,7 +309,9 @@ class _Search:
             if value is not None and total is not None:
                 end = int(total.value) if 0 < total.value < 1 << 53 else None
                 name = f"{short}.{known.value}"
-                yield CounterPlace(name, known.unit, address, value.hops, value.value, end, "end", level, known=True)
+                yield CounterPlace(
+                    name, known.unit, address, value.hops, value.value, end, "end", level=level, known=True
+                )
                 numbers = [one for one in numbers if one.name not in (known.value, known.total)]
         for place in self._counters(address, numbers, objects, level):
             yield replace(place, name=f"{short}.{place.name}")
@@ -342,7 +351,7 @@ class _Search:
                 beside = [(of, two.value) for two in settings if two.is_int and (of := unit_of_total(two.name))]
             total = _only([value for of, value in totals if of == unit and value != one.value], one.value)
             total = total or _only([value for of, value in beside if of == unit], one.value)
-            yield CounterPlace(one.name, unit, start, one.hops, one.value, total, "start", level)
+            yield CounterPlace(one.name, unit, start, one.hops, one.value, total, level=level)
 
     def _split(self, named: list[tuple[str, tuple[Hop, ...], int]]) -> tuple[list[_Number], list[tuple[str, int]]]:
         """Return the numbers, and the names and addresses of all else."""
@@ -401,9 +410,8 @@ class _Search:
             unit = unit_of_counter(description) or unit_of_counter(texts.get("unit") or "")
             name = f"the bar {printable(description, 40)!r}" if description else "a progress bar"
             yield CounterPlace(
-                name, unit or "step", bar.address, done.hops, done.value, int(total.value), "end",
-                _BARS_LEVEL, known=False,
-            )  # fmt: skip
+                name, unit or "step", bar.address, done.hops, done.value, int(total.value), "end", level=_BARS_LEVEL
+            )
 
 
 def _loop_variable(numbers: list[_Number], latest: int, length: int) -> _Number | None:
@@ -415,6 +423,11 @@ def _loop_variable(numbers: list[_Number], latest: int, length: int) -> _Number 
         if found:
             return found[0]
     return None
+
+
+def _counts_from(end: int, known: list[float]) -> int | None:
+    """Whether a loop is over range(n) or range(1, n + 1), by which n there is: 0, 1, or None where that is not known."""
+    return 0 if end in known else 1 if end - 1 in known else None
 
 
 def _is_settings(name: str, class_name: str) -> bool:

@@ -186,7 +186,9 @@ class HeapClock:
     def _seen(self, clock: _Watched, now: float, *, recount: bool) -> GenerationSeen:
         place, value = clock.place, clock.value
         total = place.total if place.total is not None and value <= place.total else None
-        return GenerationSeen(now, value, total, place.unit, place.at, recount=recount, origin=place.name)
+        return GenerationSeen(
+            now, value, total, place.unit, place.at, recount=recount, origin=place.name, first=place.first
+        )
 
 
 def serve() -> None:
