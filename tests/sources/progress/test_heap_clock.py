@@ -66,6 +66,18 @@ def test_a_counter_is_the_clock_when_it_has_gone_up() -> None:
         assert {(one.unit, one.total, one.origin) for one in seen} == {("iteration", 700, "iter_num of <string>")}
 
 
+def test_a_fast_clock_is_told_once_a_second_however_often_it_is_read() -> None:
+    with clock_of("module") as heap:
+        first = generations(watched(heap, counted(1)))[0]
+        more = [event for tenth in range(1, 31) for event in polled_at(heap, first.t + tenth / 10)]
+        assert 2 <= len(generations(more)) <= 4
+
+
+def polled_at(heap: HeapClock, now: float) -> list[Event]:
+    time.sleep(0.02)
+    return list(heap.poll(now))
+
+
 def test_a_loop_that_starts_again_and_again_is_no_clock() -> None:
     with clock_of("inner_loops") as heap:
         events = watched(heap, lambda _: bool(heap.watched) and heap.watched[0].falls >= 3)

@@ -426,7 +426,7 @@ def _loop_variable(numbers: list[_Number], latest: int, length: int) -> _Number 
 
 
 def _counts_from(end: int, known: list[float]) -> int | None:
-    """Whether a loop is over range(n) or range(1, n + 1), by which n there is: 0, 1, or None where that is not known."""
+    """Whether a loop is over range(n) or range(1, n + 1), by which n there is; None where that is not known."""
     return 0 if end in known else 1 if end - 1 in known else None
 
 

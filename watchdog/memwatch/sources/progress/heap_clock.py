@@ -22,6 +22,9 @@ TASK_CPU_SECONDS = 0.25  # of one search (measured)
 TASK_SECONDS = 30.0  # then the process is killed: it has a low priority and may wait for a core
 MIN_SEEN_SECONDS = 5.0  # of a place without a fall, before it is the clock: an inner loop starts again (chosen)
 RISES, RISES_UNNAMED = 2, 5  # that a place needs, and one without a unit's name or of an inner loop's unit (chosen)
+# Between two words of a clock that moves faster (chosen): near the limit there are ten ticks a second, and generations
+# of a tenth of a second would show the noise of memory alone.
+TELL_SECONDS = 0.9
 MOST_READ = 12  # places that are read at each tick, so that this takes 0.1 ms (measured: 6 us each)
 _CODE = "from memwatch.sources.progress.heap_clock import serve; serve()"
 
@@ -87,6 +90,7 @@ class HeapClock:
         self._reason = ""
         self.watched: list[_Watched] = []
         self.clock: _Watched | None = None
+        self._told_t, self._is_moved = -math.inf, False  # when the clock was told last, and whether it has moved since
 
     def poll(self, now: float) -> Iterator[Event]:
         if self._began_t is None:
@@ -95,8 +99,11 @@ class HeapClock:
         moved = [one for one in self.watched if one.move(self._value(one.place), now)]
         before = self.clock
         self._choose(now)
-        if self.clock is not None and (self.clock is not before or self.clock in moved):
-            yield self._seen(self.clock, now, recount=before is not None and self.clock is not before)
+        clock = self.clock
+        self._is_moved |= clock in moved
+        if clock is not None and (clock is not before or (self._is_moved and now - self._told_t >= TELL_SECONDS)):
+            self._told_t, self._is_moved = now, False
+            yield self._seen(clock, now, recount=before is not None and clock is not before)
         self._plan_search(now)
 
     def close(self) -> None:
