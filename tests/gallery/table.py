@@ -1,4 +1,7 @@
-"""Make the table of docs/gallery.md from runs: `PYTHONPATH=tests python -m gallery.table build/gallery/runs.jsonl`."""
+"""Make the tables of docs/gallery.md from runs: `PYTHONPATH=tests python -m gallery.table build/gallery/runs.jsonl`.
+
+A second argument names the columns: `program,run,clock,told by,cause`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ COLUMNS = (
     "program",
     "run",
     "clock",
+    "told by",
     "own saves",
     "forecast",
     "needs",
@@ -49,6 +53,7 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
         program.name,
         f"{'failing' if failing else 'healthy'}, {run['attach']}, {run['limit']}{busy}",
         marked(clock if run["unit"] else "none", clock_is_right),
+        run.get("from") or {None: "", "save": "its saves"}.get(run["unit"], "its log"),
         marked(str(run["checkpoints"]), bool(run["checkpoints"]) or not program.saves),
         forecast(run),
         needs(run, program),
@@ -107,9 +112,11 @@ def marked(text: str, right: bool) -> str:
 def main() -> None:
     programs = {one.name: one for one in CATALOGUE}
     runs = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else COLUMNS
+    print(f"| {' | '.join(wanted)} |\n|{'---|' * len(wanted)}")
     for run in runs:
-        print(f"| {' | '.join(row(run, programs[run['program']]))} |")
+        cells = dict(zip(COLUMNS, row(run, programs[run["program"]]), strict=True))
+        print(f"| {' | '.join(cells[column] for column in wanted)} |")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,11 @@ class Clocks:
         watched_s = now - self._began_t
         of_heap: list[Event] = []
         is_heap_first = self._clock in ("", "heap") or not self._log_moves
-        if self._heap is not None and not is_marked and (is_heap_first or watched_s < CHECK_SECONDS):
-            of_heap = list(self._heap.poll(now))
+        if self._heap is not None and not is_marked:
+            if is_heap_first:
+                of_heap = list(self._heap.poll(now))
+            elif watched_s < CHECK_SECONDS and not self._check.has_told:
+                of_heap = list(self._heap.search(now))
         latest = None
         for event in self._log.poll(now):
             if is_marked and isinstance(event, GenerationSeen | TotalSeen | PhaseSeen):
@@ -102,7 +105,9 @@ class Clocks:
                 latest = event if isinstance(event, GenerationSeen) else latest
                 self._log_moves |= latest is not None and not latest.before_watch
             yield self._as_clock("log", event)
-        if latest is not None and self._heap is not None:
+        if latest is not None and self._heap is not None and not self._check.has_told:
+            if not is_heap_first:
+                self._heap.read(now)
             yield from self._check.add(self._heap, latest, self._total, now)
         for event in of_heap:
             if not isinstance(event, GenerationSeen):

@@ -93,12 +93,9 @@ class HeapClock:
         self._told_t, self._is_moved = -math.inf, False  # when the clock was told last, and whether it has moved since
 
     def poll(self, now: float) -> Iterator[Event]:
-        if self._began_t is None:
-            self._began_t, self._due_t = now, now + FIRST_SEARCH_SECONDS
-        yield from self._search(now)
-        moved = [one for one in self.watched if one.move(self._value(one.place), now)]
+        yield from self.search(now)
         before = self.clock
-        self._choose(now)
+        moved = self.read(now)
         clock = self.clock
         self._is_moved |= clock in moved
         if clock is not None and (clock is not before or (self._is_moved and now - self._told_t >= TELL_SECONDS)):
@@ -116,8 +113,10 @@ class HeapClock:
 
     # --- the search ---
 
-    def _search(self, now: float) -> Iterator[Event]:
+    def search(self, now: float) -> Iterator[Event]:
         """Take what a search has found, and begin one that is due."""
+        if self._began_t is None:
+            self._began_t, self._due_t = now, now + FIRST_SEARCH_SECONDS
         if self._task is not None:
             found = self._task.poll(now)
             if found is not None:
@@ -174,6 +173,12 @@ class HeapClock:
             self._due_t = now
 
     # --- the clock ---
+
+    def read(self, now: float) -> list[_Watched]:
+        """Read the places, and choose the clock; return those whose number has changed."""
+        moved = [one for one in self.watched if one.move(self._value(one.place), now)]
+        self._choose(now)
+        return moved
 
     def _value(self, place: CounterPlace) -> float | None:
         return self._reader.value(place) if self._reader is not None else None
