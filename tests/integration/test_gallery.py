@@ -9,7 +9,7 @@ import pytest
 
 from gallery.catalogue import CATALOGUE, SMALL, Program
 from gallery.run import ROOT, Setting, command, unwatched, watched
-from gallery.table import row
+from gallery.table import COLUMNS, row
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(600)]
 
@@ -30,7 +30,9 @@ def facts(program: Program, failing: bool, tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_healthy_program_is_left_in_peace(program: Program, tmp_path: Path) -> None:
     found = facts(program, False, tmp_path)
-    assert [cell for cell in row(found, program) if "✗" in cell] == [], found
+    cells = dict(zip(COLUMNS, row(found, program), strict=True))
+    del cells["needs"]  # in the middle of half a minute it is too young to tell
+    assert {column: cell for column, cell in cells.items() if "✗" in cell} == {}, found
 
 
 def test_a_history_that_is_kept_is_named_and_interrupted(tmp_path: Path) -> None:

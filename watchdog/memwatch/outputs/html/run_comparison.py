@@ -9,7 +9,6 @@ from statistics import mean, median, variance
 from typing import Any
 
 from memwatch.core.engine import status_sentence as sentences
-from memwatch.core.events import Cause, Exited
 from memwatch.core.examination import Diagnosis, Finding
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView, Snapshot
@@ -78,13 +77,10 @@ def conclusion(a: ComparedRun, b: ComparedRun) -> str:
     parts = [*_growth_conclusion(a, b), *_cause_conclusion(a.run_data.end.diagnosis, b.run_data.end.diagnosis)]
     before, after = a.run_data.end, b.run_data.end
     if before.exited is not None and after.exited is not None and before.exited.cause != after.exited.cause:
-        parts.append(f"A {_ended(before.exited)}, B {_ended(after.exited)}")
+        ends = (sentences.exit_text(one).removeprefix("ended: ") for one in (before.exited, after.exited))
+        parts.append(", ".join(f"{name} ended: {end}" for name, end in zip(NAMES, ends, strict=True)))
     text = "; ".join(parts) or "A and B differ by no more than their generations do"
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _ended(exited: Exited) -> str:
-    return {Cause.COMPLETED: "completed"}.get(exited.cause, f"ended: {exited.cause.value.replace('_', ' ')}")
 
 
 def _growth_conclusion(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
@@ -99,9 +95,9 @@ def _growth_conclusion(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     figures = f"{format_bytes(mean_a, signed=True)} -> {format_bytes(mean_b, signed=True)}"
     if abs(mean_b - mean_a) <= noise:
         yield f"A and B grow alike, {format_bytes((mean_a + mean_b) / 2, signed=True)} a {unit}"
-    elif mean_a <= noise:
+    elif mean_a <= NOISE_SHARE * most:
         yield f"B grows, A did not ({figures} a {unit})"
-    elif mean_b <= noise:
+    elif mean_b <= NOISE_SHARE * most:
         yield f"B does not grow any more ({figures} a {unit})"
     else:
         yield f"B grows {abs(mean_b / mean_a - 1):.0%} {'less' if mean_b < mean_a else 'more'} a {unit} ({figures})"
