@@ -89,6 +89,19 @@ def test_each_says_what_it_means_and_what_to_do(name: str):
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
 
 
+def test_the_example_for_alertmanager_names_alerts_that_there_are():
+    document = yaml.safe_load((ROOT / "configs" / "prometheus" / "alertmanager.yml").read_text())
+    named = [
+        name
+        for rule in document["inhibit_rules"]
+        for side in rule.values()
+        for name in re.findall(r"Memwatch\w+", str(side))
+    ]
+    assert named and set(named) <= set(ALERTS)
+    receivers = {one["name"] for one in document["receivers"]}
+    assert {document["route"]["receiver"], *(one["receiver"] for one in document["route"]["routes"])} <= receivers
+
+
 def test_each_has_its_runbook_and_each_runbook_its_alert():
     text = (ROOT / "docs" / "runbooks.md").read_text()
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))

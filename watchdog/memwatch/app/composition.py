@@ -155,7 +155,7 @@ class TrainerWatch:
             self._add_remarks()
             self._store, attached = self._open_history(stack)
             environ = facts.environ or {}
-            run = resolve_run_identity(config, environ, facts.argv, attached.run_id)
+            run = resolve_run_identity(config, environ, facts.argv, attached.run_id, facts.uid)
             self._attached = replace(attached, run=run)
             self._hook = make_hook(config, environ, run, self._clock.now)
             if self._hook is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled,
 from memwatch.core.interfaces import Signaller
 from memwatch.core.measurements import RunIdentity
 from memwatch.core.snapshot import Snapshot
-from memwatch.core.text_and_units import index_text
+from memwatch.core.text_and_units import index_text, printable
 from memwatch.errors import ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.target_facts import identify_run, is_torchrun
 
@@ -126,12 +127,26 @@ def _hook_facts(state: Snapshot, action: Interrupt, signal: str) -> Mapping[str,
     }
 
 
-def resolve_run_identity(config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str) -> RunIdentity:
-    """Return which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`)."""
+def resolve_run_identity(
+    config: Config, environ: Mapping[str, str], argv: Sequence[str], run_id: str, uid: int | None = None
+) -> RunIdentity:
+    """Return which part of which run a trainer is: by the configuration, its launcher, or the history (`run_id`).
+
+    `uid`: of the user who runs it.
+    """
     given = config.run
     found = identify_run(environ, argv, agent=is_torchrun(argv), host=os.uname().nodename, run_id=run_id)
     rank = found.rank if given.rank is None else given.rank
-    return replace(found, run_id=given.id or found.run_id, node=given.node or found.node, rank=rank)
+    user = "" if uid is None else user_name(uid)
+    return replace(found, run_id=given.id or found.run_id, node=given.node or found.node, rank=rank, user=user)
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; the number where there is none here."""
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except (KeyError, OverflowError):
+        return str(uid)
 
 
 def make_hook(config: Config, environ: Mapping[str, str], run: RunIdentity, now: Callable[[], float]) -> Hook | None:

@@ -44,6 +44,7 @@ class RunIdentity:
     node: str
     rank: int | None = None  # of the trainer itself; None: it is no rank, or an agent with ranks below it
     nodes: int | None = None  # of the run; None: not known
+    user: str = ""  # who runs the trainer; empty: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ All text is escaped here: only what these functions return is markup.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NewType
@@ -40,7 +39,7 @@ p,ul{margin:.3em 0;overflow-wrap:anywhere}
 ul{padding-left:1.2em}
 a{color:inherit}
 nav{display:flex;flex-wrap:wrap;gap:.2em 1.2em;color:var(--muted);font-size:.87em}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12px 20px;margin:1em 0;padding:12px 0;
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px 20px;margin:1em 0;padding:12px 0;
  border-block:1px solid var(--rule)}
 dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
 dd{margin:0;font-weight:600;overflow-wrap:anywhere}
@@ -107,13 +106,8 @@ def section(title: str, *inner: Markup) -> Markup:
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Names and values, side by side."""
     return element(
-        "dl", *(element("div", text_element("dt", name), element("dd", _breakable(value))) for name, value in pairs)
+        "dl", *(element("div", text_element("dt", name), text_element("dd", value)) for name, value in pairs)
     )
-
-
-def _breakable(text: str) -> Markup:
-    """The text, which may be broken within long names: behind an underscore or a dot."""
-    return Markup(re.sub(r"(?<=[a-z])([_.])(?=[a-z<])", r"\1<wbr>", escape_html(text)))
 
 
 def bullet_list(texts: Iterable[str]) -> Markup:

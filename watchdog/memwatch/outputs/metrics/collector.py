@@ -212,7 +212,7 @@ def _target(snapshot: Snapshot) -> Iterator[Metric]:
     pid = str(snapshot.target.pid) if snapshot.target else ""
     yield from _rows(f.TARGET, [((pid, snapshot.command, snapshot.run_id), 1.0)])
     if (run := snapshot.run) is not None:
-        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank)), 1.0)])
+        yield from _rows(f.RUN, [((run.run_id, run.node, _text(run.rank), run.user), 1.0)])
         yield from _values((f.RUN_NODES, run.nodes))
     yield from _values(
         (f.ATTEMPT, snapshot.attempt),

@@ -87,7 +87,11 @@ TARGET_EXIT_TIMESTAMP = _gauge("target_exit_timestamp_seconds", "Unix time at wh
 # --- the trainer and its log ------------------------------------------------------------------------------------------
 
 TARGET = _info("target", "The watched trainer: its PID, command and run ID.", "pid", "command", "run_id")
-RUN = _info("run", "The run, node and rank of this watch; rank is empty if there is none.", "run_id", "node", "rank")
+RUN = _info(
+    "run",
+    "The run, node and rank of this watch, and the trainer's user; rank is empty if there is none.",
+    *("run_id", "node", "rank", "user"),
+)
 RUN_NODES = _gauge("run_nodes", "Number of nodes of the run, as its launcher reports it.")
 ATTEMPT = _gauge("attempt", "Number of restarts of the trainer within this run.")
 WATCH_START = _gauge("watch_start_timestamp_seconds", "Unix time at which the watch of this run began.")
