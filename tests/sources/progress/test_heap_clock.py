@@ -199,6 +199,15 @@ def test_a_log_that_counts_otherwise_is_used_and_it_is_told() -> None:
         assert not any(one.origin for one in generations(events))
 
 
+def test_beside_many_others_memory_is_not_searched_while_a_log_tells() -> None:
+    with clock_of("module") as heap:
+        log = Log(lambda now: GenerationSeen(now, now // 10))
+        with closing(Clocks(log, None, heap, has_log=True, compares=False)) as clocks:
+            for now in range(0, 400, 4):
+                list(clocks.poll(float(now)))
+        assert heap._began_t is None
+
+
 def test_memory_is_not_read_for_ever_beside_a_log() -> None:
     with clock_of("nothing") as heap:
         clocks = Clocks(Log(lambda now: GenerationSeen(now, now)), None, heap, has_log=True)

@@ -367,7 +367,8 @@ class TrainerWatch:
         diagnosis, budget = self._config.diagnosis, self._session.examination_budget
         if diagnosis.enabled and diagnosis.progress and not self._session.is_brief:
             heap = HeapClock(self._facts.target) if budget is None else HeapClock(self._facts.target, budget.take)
-        return Clocks(log, marks, heap, has_log=bool(log.paths))
+        is_alone = self._session.pace is None  # beside many others, memory is searched only where no log tells
+        return Clocks(log, marks, heap, has_log=bool(log.paths), compares=is_alone)
 
     @property
     def _signals_ranks(self) -> bool:

@@ -73,8 +73,17 @@ class _LogCheck:
 class Clocks:
     """A source of events: the marks, and what these do not tell of the log, and of memory what neither tells."""
 
-    def __init__(self, log: EventSource, marks: ProgressMarks | None, heap: HeapClock | None, *, has_log: bool) -> None:
-        """`has_log`: there is one, which may have a marker yet."""
+    def __init__(
+        self,
+        log: EventSource,
+        marks: ProgressMarks | None,
+        heap: HeapClock | None,
+        *,
+        has_log: bool,
+        compares: bool = True,
+    ) -> None:
+        """`has_log`: there is one, which may have a marker yet. `compares`: the log is compared with memory."""
+        self._compares = compares
         self.name, self._log, self._marks, self._heap = log.name, log, marks, heap
         self._has_log, self._log_moves = has_log, False
         self._clock = ""  # the name of the source that was the clock last
@@ -92,9 +101,9 @@ class Clocks:
         of_heap: list[Event] = []
         is_heap_first = self._clock in ("", "heap") or not self._log_moves
         if self._heap is not None and not is_marked:
-            if is_heap_first:
+            if is_heap_first and (self._compares or not self._has_log or watched_s >= LOG_SECONDS):
                 of_heap = list(self._heap.poll(now))
-            elif watched_s < CHECK_SECONDS and not self._check.has_told:
+            elif self._compares and watched_s < CHECK_SECONDS and not self._check.has_told:
                 of_heap = list(self._heap.search(now))
         latest = None
         for event in self._log.poll(now):
@@ -105,7 +114,7 @@ class Clocks:
                 latest = event if isinstance(event, GenerationSeen) else latest
                 self._log_moves |= latest is not None and not latest.before_watch
             yield self._as_clock("log", event)
-        if latest is not None and self._heap is not None and not self._check.has_told:
+        if latest is not None and self._heap is not None and self._compares and not self._check.has_told:
             if not is_heap_first:
                 self._heap.read(now)
             yield from self._check.add(self._heap, latest, self._total, now)
