@@ -42,7 +42,7 @@ nav{display:flex;flex-wrap:wrap;gap:.2em 1.2em;color:var(--muted);font-size:.87e
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px 20px;margin:1em 0;padding:12px 0;
  border-block:1px solid var(--rule)}
 dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
-dd{margin:0;font-weight:600;overflow-wrap:anywhere}
+dl div{min-width:0}dt,dd{overflow-wrap:anywhere}dd{margin:0;font-weight:600}
 .meter{width:100%;height:1.1em;background:var(--rule);border-radius:3px;overflow:hidden}
 td.gauge{min-width:90px}
 .meter i{display:block;height:100%;background:currentColor}

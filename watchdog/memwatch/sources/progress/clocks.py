@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from memwatch.core.events import Event, GenerationSeen, PhaseSeen, SourceChanged, TotalSeen
 from memwatch.core.interfaces import EventSource
@@ -20,12 +20,12 @@ LOG_STANDS_RISES = 5  # of the count in memory, after which what the log told be
 CHECK_SECONDS = 300.0  # After the watch began, memory is read for so long beside another clock (chosen).
 
 
-@dataclass(slots=True)
 class _Comparison:
     """How a place in memory has moved beside the log's counter."""
 
-    agreed: int = 0
-    offset: float | None = None
+    def __init__(self) -> None:
+        self.agreed = 0
+        self.offset: float | None = None
 
     def add(self, index: float, value: float, jitter: float) -> None:
         """Add both numbers, whose distance may change by `jitter` because they are not read at the same moment."""
@@ -35,14 +35,13 @@ class _Comparison:
         self.offset = self.offset if keeps else offset
 
 
-@dataclass(slots=True)
 class _LogCheck:
     """Compares the log's counter with those in memory: the one that keeps step with it knows the total, too."""
 
-    markers: int = 0
-    latest: float | None = None
-    places: dict[str, _Comparison] = field(default_factory=dict)
-    has_told: bool = False
+    def __init__(self) -> None:
+        self.markers, self.has_told = 0, False
+        self.latest: float | None = None
+        self.places: dict[str, _Comparison] = {}
 
     def add(self, heap: HeapClock, event: GenerationSeen, total: int | None, now: float) -> Iterator[Event]:
         """Add the latest marker of a poll; `total`: as the log has told it."""

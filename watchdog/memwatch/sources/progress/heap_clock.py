@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from memwatch.core.events import Event, GenerationSeen, SourceChanged
 from memwatch.core.measurements import Target
@@ -29,18 +28,14 @@ MOST_READ = 12  # places that are read at each tick, so that this takes 0.1 ms (
 _CODE = "from memwatch.sources.progress.heap_clock import serve; serve()"
 
 
-@dataclass(slots=True)
 class _Watched:
     """A place, and how its number has changed."""
 
-    place: CounterPlace
-    since_t: float
-    value: float
-    rises: int = 0
-    falls: int = 0
-    changed_t: float = -math.inf
-    longest_seconds: float = 0.0  # between two changes
-    is_gone: bool = False
+    def __init__(self, place: CounterPlace, since_t: float) -> None:
+        self.place, self.value, self.since_t = place, place.value, since_t
+        self.rises = self.falls = 0
+        self.changed_t, self.longest_seconds = -math.inf, 0.0  # and the longest time between two changes
+        self.is_gone = False
 
     def move(self, value: float | None, now: float) -> bool:
         """Note the present number; True when it has changed. None: the place is gone."""
@@ -151,7 +146,7 @@ class HeapClock:
         for place in found.places[:MOST_READ]:
             known = before.pop(place.name, None)
             if known is None:
-                known = _Watched(place, now, place.value)
+                known = _Watched(place, now)
             known.place, known.is_gone = place, False
             self.watched.append(known)
         if self.clock is not None and self.clock not in self.watched:
