@@ -120,6 +120,25 @@ def test_what_cannot_be_read_is_told_once() -> None:
         process.wait()
 
 
+def test_what_cannot_be_read_is_no_news_while_a_log_tells() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        time.sleep(0.2)
+        for line, is_told in ((lambda now: GenerationSeen(now, now), False), (lambda now: None, True)):
+            heap = HeapClock(identify(process.pid))
+            with closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
+                events = [event for now in range(60) for event in slowly(clocks, float(now))]
+            assert any(isinstance(event, SourceChanged) for event in events) == is_told
+    finally:
+        process.kill()
+        process.wait()
+
+
+def slowly(clocks: Clocks, now: float) -> list[Event]:
+    time.sleep(0.05)
+    return list(clocks.poll(now))
+
+
 def test_nothing_is_left_open() -> None:
     before = set(Path("/proc/self/fd").iterdir())
     with clock_of("module") as heap:

@@ -118,10 +118,8 @@ class HeapClock:
                 self._task = None
                 yield from self._take(now, FoundPlaces(reason=found) if isinstance(found, str) else found)
         elif now >= self._due_t:
-            self._due_t, self._pause_seconds = (
-                now + self._pause_seconds,
-                min(2 * self._pause_seconds, PAUSES_SECONDS[1]),
-            )
+            self._due_t = now + self._pause_seconds
+            self._pause_seconds = min(2.0 * self._pause_seconds, PAUSES_SECONDS[1])
             if self._may_take(TASK_CPU_SECONDS):
                 self._task = Task(
                     self._code, self._target, FoundPlaces, name="the search", seconds=TASK_SECONDS, now=now
