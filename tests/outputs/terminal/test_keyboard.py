@@ -87,18 +87,12 @@ def test_keys_come_without_an_enter_and_the_terminal_is_left_as_it_was() -> None
 
 
 def test_keys_that_are_several_bytes_have_names() -> None:
-    pressed: list[str] = []
-    leader, follower = os.openpty()
-    keyboard = Keyboard.__new__(Keyboard)
-    keyboard._pressed, keyboard._is_closed, keyboard._fd = pressed.append, False, leader
-    keyboard._in_foreground = lambda: True  # type: ignore[method-assign]
-    try:
-        os.write(follower, b"\x1b[A\x1bOB\x1b[5~\x1b[6~x\x1b")
-        assert keyboard.poll(0.0) == ()
-    finally:
-        os.close(leader)
-        os.close(follower)
-    assert pressed == ["up", "down", "page up", "page down", "x", "\x1b"]
+    with session(sys.executable, "-c", PROGRAM) as one:
+        one.says("ready")
+        one.press("\x1b[A\x1bOB\x1b[5~\x1b[6~x")
+        assert one.says("True") == "True [] updownpage uppage downx"
+        one.press("\x1b")
+        assert one.says("True").endswith("x\x1b")
 
 
 def test_a_terminal_of_another_job_is_left_alone(tmp_path: Path) -> None:

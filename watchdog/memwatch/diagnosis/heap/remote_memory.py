@@ -149,7 +149,7 @@ class ProcessVmReader:
 
 
 REFERENCE = ~3 & (2**64 - 1)  # of a word: the two lowest bits of a reference may be flags
-_LOWEST = 4096  # no object lies below this address
+LOWEST = 4096  # No object lies below this address.
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def follow(read: Callable[[int, int], bytes], start: int, hops: Iterable[Hop]) -
         if hop.expected is not None and unpack_from("<Q", raw, hop.check_at - low)[0] != hop.expected:
             return None
         at = unpack_from("<Q", raw, hop.next_at - low)[0] & REFERENCE
-        if at < _LOWEST:
+        if at < LOWEST:
             return None
     return at
 

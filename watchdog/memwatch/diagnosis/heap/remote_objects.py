@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from struct import Struct, unpack_from
 
 from memwatch.core.text_and_units import printable
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
+from memwatch.diagnosis.heap.remote_memory import LOWEST, RemoteMemory, UnreadableError
 from memwatch.errors import SourceError
 
 # --- str and dict -----------------------------------------------------------------------------------------------------
@@ -109,7 +109,6 @@ _MAX_NAME_BYTES = 512
 _MAX_CLASS_ENTRIES = 4096  # of a class's namespace: a bound on time
 _MAX_BASES = 64  # a bound against circles
 _MAX_REFUSED = 1 << 17  # addresses kept that are no types: a bound on memory
-LOWEST = 4096  # No object lies below this address.
 OBJECT_BYTES = 16  # of any object: its reference count and the address of its type
 _LINKS_BYTES = 16  # of the collector, before an object that it tracks
 

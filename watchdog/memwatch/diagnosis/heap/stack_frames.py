@@ -14,7 +14,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.object_layouts import VALUE_STACK_AT
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
+from memwatch.diagnosis.heap.remote_memory import REFERENCE, RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, RemoteObject
 from memwatch.errors import SourceError
 
@@ -96,7 +96,6 @@ _THREAD_BYTES = 192
 _NEXT, _INTERPRETER = 8, 16  # in a PyThreadState
 _PTHREAD_BYTES = 2304  # of struct pthread, which a thread's identity up to 3.10 points to and which contains its id
 _MAX_TABLE_BYTES, _CODE_BYTES = 1 << 20, 144
-_UNTAGGED = ~3 & (2**64 - 1)  # the two lowest bits of a reference in a frame are flags
 _TRIES = 5  # of a stack that changes while it is read: 4 of 100 do so beside a busy loop (measured)
 _NS_PID = re.compile(r"^NSpid:.*?(\d+)$", re.MULTILINE)
 
@@ -263,7 +262,7 @@ class Frames:
             if self._offsets.owner is None:
                 frame = obj.word(_GENERATOR_FRAME_AT)
             with suppress(SourceError):  # It has ended, or does so meanwhile.
-                found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & _UNTAGGED)
+                found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & REFERENCE)
         return found
 
     def closure_variables(self, function: RemoteObject) -> dict[int, str]:
@@ -293,9 +292,9 @@ class Frames:
                 yield self._values(frame, raw)
 
     def _values(self, frame: int, raw: bytes) -> FrameValues:
-        offsets, word, untagged = self._offsets, self._memory.word, _UNTAGGED
+        offsets, word = self._offsets, self._memory.word
         code_word = unpack_from("<Q", raw, offsets.code)[0]
-        code = code_word & untagged
+        code = code_word & REFERENCE
         function = self.function(code)
         names = self._names(code + offsets.variable_names)
         if offsets.owner is None:
@@ -309,14 +308,14 @@ class Frames:
         if offsets.owner is None:
             stack_at = word(frame + VALUE_STACK_AT)
         stack = self._memory.words(stack_at, min(depth, _MAX_STACK)) if depth else ()
-        globals_at = unpack_from("<Q", raw, _GLOBALS_AT.get(self._minor, 24))[0] & untagged
+        globals_at = unpack_from("<Q", raw, _GLOBALS_AT.get(self._minor, 24))[0] & REFERENCE
         texts = map(self._builtins.text_or_none, names)
         variables = tuple(
-            (printable(name), at + 8 * i, value & untagged)
+            (printable(name), at + 8 * i, value & REFERENCE)
             for i, (name, value) in enumerate(zip(texts, values, strict=True))
-            if name is not None and value & untagged
+            if name is not None and value & REFERENCE
         )
-        on_stack = tuple(value & untagged for value in stack)
+        on_stack = tuple(value & REFERENCE for value in stack)
         return FrameValues(frame, offsets.code, code_word, function, globals_at, variables, on_stack)
 
     def _names(self, at: int) -> tuple[int, ...]:
@@ -332,7 +331,7 @@ class Frames:
         at, found = _GLOBALS_AT.get(self._minor, 24), list[int]()
         for thread in self.threads():
             frames, _ = self._read_frames(thread)
-            found += (unpack_from("<Q", raw, at)[0] & _UNTAGGED for _, raw in reversed(frames))
+            found += (unpack_from("<Q", raw, at)[0] & REFERENCE for _, raw in reversed(frames))
         return found
 
     def _read_frames(self, thread: ThreadState) -> tuple[list[tuple[int, bytes]], bool]:
@@ -366,7 +365,7 @@ class Frames:
     def _code_location(self, raw: bytes) -> CodeLocation:
         offsets = self._offsets
         code, form = unpack_from("<Q", raw, offsets.code)[0], "<i" if offsets.owner is None else "<Q"
-        return code & _UNTAGGED, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
+        return code & REFERENCE, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
 
     def _variables(self, frame: int, code: int) -> dict[int, str]:
         """Return the variables of one frame that are set."""
@@ -380,9 +379,9 @@ class Frames:
         values = self._memory.words(frame + offsets.variables, count)
         texts = map(self._builtins.text_or_none, self._memory.words(names + self._builtins.tuple_bytes, count))
         return {
-            value & _UNTAGGED: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
+            value & REFERENCE: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
             for name, value in zip(texts, values, strict=True)
-            if name is not None and value & _UNTAGGED
+            if name is not None and value & REFERENCE
         }
 
     def resolve_stack(self, stack: RawStack) -> tuple[StackFrame, ...]:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.diagnosis.heap.cpython_runtime import POINTER, Interpreter
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory, UnreadableError
+from memwatch.diagnosis.heap.remote_memory import LOWEST, RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
-    LOWEST,
     MAX_REFCOUNT,
     OBJECT_BYTES,
     TYPE_BYTES,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memwatch.diagnosis.heap.remote_memory import RemoteMemory
-from memwatch.diagnosis.heap.remote_objects import LOWEST, HeapType
+from memwatch.diagnosis.heap.remote_memory import LOWEST, RemoteMemory
+from memwatch.diagnosis.heap.remote_objects import HeapType
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Sizes
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
 from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT

@@ -12,8 +12,8 @@ from memwatch.sources.progress.marks import ProgressMarks
 
 LOG_SECONDS = 30.0  # A log without a marker for so long after the watch began is no clock for now (chosen).
 # Markers of the log after which a counter that kept step with them is the same clock; so many where several may pass
-# between two looks, since counters of a similar pace drift apart slowly; and so many after which it is told that none
-# keeps step (chosen).
+# between two looks, since counters of a similar pace drift apart slowly; and so many after which memwatch says that
+# none keeps step (chosen).
 MIN_AGREED, MIN_AGREED_FAST, MIN_DIFFERENT = 3, 10, 20
 _JITTER = 1.0  # between the log and memory: a marker is printed a moment before or after the count
 LOG_STANDS_RISES = 5  # of the count in memory, after which what the log told before the watch is old (chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import unpack_from
 
 from memwatch.diagnosis.heap.remote_memory import Hop, follow, open_memory
@@ -36,7 +36,7 @@ class FoundPlaces:
     minor: int = 0  # version of its CPython, the second number
     int_type: int = 0  # addresses of types
     float_type: int = 0
-    places: tuple[CounterPlace, ...] = field(default=())
+    places: tuple[CounterPlace, ...] = ()
     reason: str = ""
 
 

@@ -180,7 +180,8 @@ class _Search:
         self._seen: set[int] = set()
 
     def places(self) -> Iterator[CounterPlace]:
-        self._find_number_types()
+        modules = self._modules()
+        self._find_number_types(modules)
         level = 0
         for thread in self._frames.threads():
             for frame in self._frames.frame_values(thread):
@@ -191,11 +192,11 @@ class _Search:
             with suppress(SourceError, ValueError):
                 yield from self._of_object(*self._objects.popleft())
         with suppress(SourceError):
-            yield from self._bars()
+            yield from self._bars(modules)
 
-    def _find_number_types(self) -> None:
-        """Find int and float: the modules `builtins` of the interpreter has both."""
-        builtins = self._modules().get("builtins", 0)
+    def _find_number_types(self, modules: dict[str, int]) -> None:
+        """Find int and float: the module `builtins` of the interpreter has both."""
+        builtins = modules.get("builtins", 0)
         names = dict(self._attributes.items(self._memory.word(builtins + 16))) if builtins else {}
         self.found = replace(self.found, int_type=names.get("int", 0), float_type=names.get("float", 0))
 
@@ -302,8 +303,10 @@ class _Search:
         named = list(self._attributes.ways(obj))
         short = obj.heap_type.name.rpartition(".")[2]
         numbers, objects = self._split(named)
+        names = {name for name, _, _ in named}
         for known in _KNOWN:
-            if known.class_name and not obj.heap_type.name.endswith(known.class_name):
+            has_both = known.value.partition(".")[0] in names and known.total in names
+            if not has_both or not obj.heap_type.name.endswith(known.class_name):
                 continue
             value, total = self._at(obj, known.value), self._at(obj, known.total)
             if value is not None and total is not None:
@@ -386,9 +389,9 @@ class _Search:
 
     # --- bars ---
 
-    def _bars(self) -> Iterator[CounterPlace]:
+    def _bars(self, modules: dict[str, int]) -> Iterator[CounterPlace]:
         """Yield tqdm's progress bars, which their class keeps in a set of weak references."""
-        module = self._modules().get("tqdm.std", 0)
+        module = modules.get("tqdm.std", 0)
         if not module:
             return
         names = dict(self._attributes.items(self._memory.word(module + 16)))

@@ -85,7 +85,8 @@ class HeapClock:
         self._reason = ""
         self.watched: list[_Watched] = []
         self.clock: _Watched | None = None
-        self._told_t, self._is_moved = -math.inf, False  # when the clock was told last, and whether it has moved since
+        self._told_t = -math.inf  # when `poll` returned the clock's number last
+        self._is_moved = False  # the clock has moved since
 
     def poll(self, now: float) -> Iterator[Event]:
         yield from self.search(now)
