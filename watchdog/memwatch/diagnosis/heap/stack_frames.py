@@ -118,14 +118,13 @@ class _Offsets:
     instructions: int  # code -> the first instruction
     globals: int  # code -> the names of globals and attributes that it uses
     stack_size: int  # code -> how many values its frames have besides variables
-    variable_count: int
     variable_names: int
     variables: int  # frame -> the first variable
 
 
 # In the order of the fields: those of the thread and the frame, of the code object, of the variables.
-_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 64, 32, 28, 72, 360)
-_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 32, 64, 72, 96, 72)
+_OLD = _Offsets(176, 24, None, 32, 24, 104, None, 104, 112, 40, 120, 0, 64, 32, 72, 360)
+_NEW = _Offsets(160, 72, None, 0, 8, 56, 70, 112, 128, 68, 136, 200, 32, 64, 96, 72)
 _BY_MINOR = {
     8: _OLD,
     9: _OLD,
@@ -140,7 +139,6 @@ _BY_MINOR = {
         first_line=72,
         instructions=184,
         stack_size=68,
-        variable_count=76,
     ),
     12: replace(_NEW, thread_id=144, current=56, between=0, instructions=192),
     13: _NEW,
@@ -299,22 +297,15 @@ class Frames:
         names = self._names(code + offsets.variable_names)
         if offsets.owner is None:
             names = (*names, *self._names(code + _CELL_NAMES_AT), *self._names(code + _FREE_NAMES_AT))
-        count, at = len(names), offsets.variables
         depth = unpack_from("<i", self._memory.read(code + offsets.stack_size, 4))[0]
         if not 0 <= depth <= _MAX_VARIABLES:
             raise UnreadableError("no code")
-        values = self._memory.words(frame + at, count) if count else ()
-        stack_at = frame + at + 8 * count
+        stack_at = frame + offsets.variables + 8 * len(names)
         if offsets.owner is None:
             stack_at = word(frame + VALUE_STACK_AT)
         stack = self._memory.words(stack_at, min(depth, _MAX_STACK)) if depth else ()
         globals_at = unpack_from("<Q", raw, _GLOBALS_AT.get(self._minor, 24))[0] & REFERENCE
-        texts = map(self._builtins.text_or_none, names)
-        variables = tuple(
-            (printable(name), at + 8 * i, value & REFERENCE)
-            for i, (name, value) in enumerate(zip(texts, values, strict=True))
-            if name is not None and value & REFERENCE
-        )
+        variables = tuple(self._set_variables(frame, names))
         on_stack = tuple(value & REFERENCE for value in stack)
         return FrameValues(frame, offsets.code, code_word, function, globals_at, variables, on_stack)
 
@@ -368,21 +359,20 @@ class Frames:
         return code & REFERENCE, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
 
     def _variables(self, frame: int, code: int) -> dict[int, str]:
-        """Return the variables of one frame that are set."""
-        offsets = self._offsets
-        raw = self._memory.read(code, _CODE_BYTES)
-        count = unpack_from("<i", raw, offsets.variable_count)[0]
-        names = unpack_from("<Q", raw, offsets.variable_names)[0]
-        if not 0 < count <= _MAX_VARIABLES or self._memory.word(names + 16) < count:
-            return {}
-        function = self._builtins.text(unpack_from("<Q", raw, offsets.name)[0])
-        values = self._memory.words(frame + offsets.variables, count)
-        texts = map(self._builtins.text_or_none, self._memory.words(names + self._builtins.tuple_bytes, count))
+        """Return the names of the variables of one frame that are set, by the addresses of their values."""
+        function = self._builtins.text(self._memory.word(code + self._offsets.name))
+        names = self._names(code + self._offsets.variable_names)
         return {
-            value & REFERENCE: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
-            for name, value in zip(texts, values, strict=True)
-            if name is not None and value & REFERENCE
+            value: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
+            for name, _, value in self._set_variables(frame, names)
         }
+
+    def _set_variables(self, frame: int, names: tuple[int, ...]) -> Iterator[tuple[str, int, int]]:
+        """Yield the name of each variable that is set, where its word is from the frame, and its value."""
+        values = self._memory.words(frame + self._offsets.variables, len(names)) if names else ()
+        for number, (name, value) in enumerate(zip(map(self._builtins.text_or_none, names), values, strict=True)):
+            if name is not None and value & REFERENCE:
+                yield printable(name), self._offsets.variables + 8 * number, value & REFERENCE
 
     def resolve_stack(self, stack: RawStack) -> tuple[StackFrame, ...]:
         """Return the functions and lines of a stack; a frame that cannot be read is left out."""
