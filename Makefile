@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test tools debian thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema schema bench tables soak soak-watch manual pythons libraries gallery trackers site wheel packaging trust trust-endings trust-real clean
+.PHONY: demo test tools debian thorough fuzz machines fast check lint types contracts pictures dashboards manifests locks config-schema presets schema bench tables soak soak-watch manual pythons libraries gallery trackers site wheel packaging trust trust-endings trust-real clean
 
 demo: .venv/.demo
 	$(BIN)/memwatch demo
@@ -71,6 +71,11 @@ dashboards: .venv/.dev  ## configs/grafana/dashboards/*.json, from the registry 
 
 config-schema: .venv/.dev  ## configs/memwatch.schema.json, from the records of the configuration; Python 3.11 or newer
 	PYTHONPATH=watchdog $(BIN)/python -m memwatch config schema > configs/memwatch.schema.json
+
+presets: .venv/.dev  ## configs/markers/presets.json, from the YAML files beside it
+	$(BIN)/python -c '$(PRESETS)' configs/markers/*.yaml > configs/markers/presets.json
+PRESETS = import json, pathlib, sys, yaml; \
+  print(json.dumps({name.stem: yaml.safe_load(name.read_text()) for name in map(pathlib.Path, sys.argv[1:])}, indent=1))
 
 RULE = configs/kubernetes/monitoring/prometheusrule.yaml
 manifests:  ## configs/kubernetes/monitoring/prometheusrule.yaml, from the rules

@@ -8,7 +8,8 @@ import pytest
 
 from memwatch.errors import ConfigError
 from memwatch.sources.log.marker_presets import Preset, load_presets
-from support.presets import packaged_presets
+from memwatch.system import json_and_yaml, package_data
+from support.presets import FOLDER, packaged_presets
 
 GOOD = {"kind": "generation", "pattern": r"gen (?P<index>\d+)"}
 
@@ -19,6 +20,13 @@ def test_a_preset_is_made_from_plain_data() -> None:
     )
     assert (preset.name, preset.unit, preset.user, preset.applies_to_all_logs) == ("mine", "epoch", True, False)
     assert preset.rules[0].at == "end"
+
+
+def test_what_is_loaded_is_what_the_yaml_files_say() -> None:
+    files = sorted(FOLDER.glob("*.yaml"))
+    assert package_data.marker_presets() == {  # else run `make presets`
+        file.stem: json_and_yaml.load_yaml(file.read_text(), file.name) for file in files
+    }
 
 
 def test_a_preset_without_generations_holds_for_every_log() -> None:

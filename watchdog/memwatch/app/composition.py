@@ -598,9 +598,7 @@ def configured_presets(config: Config) -> tuple[Preset, ...]:
 @cache
 def _packaged_presets() -> tuple[Preset, ...]:
     """Return memwatch's own presets, cached: reading them takes 200 kB, which `serve` would need for each watch."""
-    return load_presets(
-        (path.stem, json_and_yaml.load_yaml(path.read_text(), path.name)) for path in package_data.preset_files()
-    )
+    return load_presets(package_data.marker_presets().items())
 
 
 def check_extras(config: Config) -> None:
