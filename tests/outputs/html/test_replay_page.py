@@ -262,6 +262,13 @@ def page(story: RunData, name: str = "trace.csv", conclusion: str = "End.", suff
     return replay_page.render_replay(suffix, name, story, conclusion, asked)
 
 
+def pointed(markup: str) -> list[list[str]]:
+    """What the wide chart says under the pointer, column by column: a line for each of its panels."""
+    wide = markup[markup.index("chart wide") : markup.index("chart narrow")]
+    columns = re.findall(r'<g class="column">(.*?)</g>', wide)
+    return [list(map(html.unescape, re.findall(r"<text[^>]*>([^<]*)</text>", column))) for column in columns]
+
+
 def evil_story() -> RunData:
     events = [*leak(), PhaseSeen(100, EVIL), sampled(110, 9 * GB)]
     said = [notice(20, text=EVIL, verdict=EVIL, gen=3, eta_s=9), notice(70, "interrupt", text=EVIL, kind=EVIL)]
@@ -316,9 +323,24 @@ def test_the_table_is_bounded_and_keeps_both_ends():
     assert "40 more" in shown
 
 
-def test_each_panel_is_drawn_for_wide_and_for_narrow_screens():
-    drawn = [a["class"] for tag, a in Elements(page(told(leak(), notice(20, eta_s=80)))).tags if "role" in a]
-    assert drawn == ["chart wide", "chart narrow"] * 2
+def test_all_panels_are_drawn_for_wide_and_for_narrow_screens():
+    drawn = [a for tag, a in Elements(page(told(leak(), notice(20, eta_s=80)))).tags if "role" in a]
+    assert [a["class"] for a in drawn] == ["chart wide", "chart narrow"]
+    assert {a["aria-label"] for a in drawn} == {"Memory, Forecast time of reaching the limit"}
+
+
+def test_the_pointer_reads_all_panels_at_once():
+    columns = pointed(page(told(leak(), notice(20, eta_s=80, eta_lo_s=60))))
+    early, late = columns[len(columns) // 10], columns[-2]
+    assert re.fullmatch(r"1\d.0 GB - 1\d.0 GB of 100.0 GB, after 1\d s", early[0]), early
+    assert early[1] == "Forecast time of reaching the limit"  # there was none yet
+    assert late[1] == "forecast: limit after 1 m 40 s (1 m 20 s - never)"
+
+
+def test_where_nothing_was_sampled_the_pointer_reads_nothing():
+    events = [attached(0), *(sampled(t, GB) for t in (*range(30), *range(900, 930)))]
+    columns = pointed(page(told(events)))
+    assert 2 <= len(columns) < 20 and all(words[0].startswith("1.0 GB of 100.0 GB") for words in columns)
 
 
 @pytest.mark.parametrize("events", [[sampled(7, 0, None)], [sampled(7, 5, 1)], [sampled(7, GB), sampled(7, 2 * GB)]])

@@ -13,6 +13,7 @@ from memwatch.core.examination import TypeCount
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import GenerationRow, ResourceView
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
+from memwatch.outputs.charts.pointer_words import Words, latest, moment_words, range_words
 from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, TimedNotice
 from memwatch.outputs.charts.svg_axes_and_marks import (
     MOST_DOTS,
@@ -97,6 +98,7 @@ def memory_panel(run: RunData, resource: str) -> Panel:
         legend=[("line memory", "memory used")],
         boundaries=Boundaries(run.markers, printable(run.end.unit, 12)) if run.markers else None,
         ribbon=Ribbon(_verdicts(run, resource), "verdict"),
+        words_between=_memory_words(run, resource, lines),
     )
 
 
@@ -136,6 +138,7 @@ def forecast_panel(run: RunData, resource: str) -> Panel | None:
             Label(0.5 * now, 0.5 * now, ("now",), "muted"),
         ],
         legend=[("line forecast", "forecast, held until the next"), ("fill forecast faint", "90 % of outcomes")],
+        words_between=_forecast_words(notices),
     )
 
 
@@ -160,7 +163,48 @@ def growth_panel(run: RunData, resource: str) -> Panel | None:
             LineMark(step_corners(estimates, run.end_t), "forecast"),
         ],
         legend=[("line forecast", "as estimated"), ("dot memory", f"in the {unit} that ended then")],
+        words_between=_growth_words(estimates, unit),
     )
+
+
+# --- under the pointer ----------------------------------------------------------------------------------------------
+
+
+def _memory_words(run: RunData, resource: str, pieces: Sequence[Sequence[Point]]) -> Words:
+    limits, unit = run.memory[resource].limits, printable(run.end.unit, 12)
+
+    def words(low: float, high: float) -> str:
+        used = range_words(pieces, low, high)
+        if not used:
+            return ""
+        limit = latest(limits, high)
+        of = "" if limit is None else f" of {format_bytes(limit)}"
+        name = "" if resource == HOST else f"{resource}: "
+        return f"{name}{used}{of}, {moment_words((low + high) / 2, run.markers, unit)}"
+
+    return words
+
+
+def _forecast_words(notices: Sequence[TimedNotice]) -> Words:
+    forecasts = [(one.t, None if one["eta_s"] is None else _absolute_forecast(one)) for one in notices]
+
+    def words(_: float, high: float) -> str:
+        forecast = latest(forecasts, high)
+        if forecast is None:
+            return ""
+        _, middle, early, late = forecast
+        until = "never" if math.isinf(late) else format_duration(late)
+        return f"forecast: limit after {format_duration(middle)} ({format_duration(early)} - {until})"
+
+    return words
+
+
+def _growth_words(estimates: Sequence[Point], unit: str) -> Words:
+    def words(_: float, high: float) -> str:
+        growth = latest(estimates, high)
+        return "" if growth is None else f"{format_bytes(growth, signed=True)} per {unit}, as estimated then"
+
+    return words
 
 
 # --- parts of panels ------------------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ class Bars:
         for start, end, low, high, words in self.boxes:
             (left, bottom), (right, top) = area.pixels([(start, low), (end, high)])
             place = f'x="{pixel(left)}" y="{pixel(top)}" width="{pixel(right - left)}" height="{pixel(bottom - top)}"'
-            yield f'<rect class="fill {self.style}" {place}><title>{escape_svg(words, 300)}</title></rect>'
+            yield f'<rect class="fill told {self.style}" {place}><title>{escape_svg(words, 300)}</title></rect>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +269,17 @@ class Dots:
             yield f'<path class="line bold {self.style}" d="{dots}"/>'
             return
         for x, y, words in self.points:
-            title = f"<title>{escape_svg(words, 300)}</title>" if words else ""
-            yield self._dot(area.x(x), area.y(y), area.box, title)
+            yield self._dot(area.x(x), area.y(y), area.box, words)
 
-    def _dot(self, across: float, down: float, box: Box, title: str) -> str:
+    def _dot(self, across: float, down: float, box: Box, words: str) -> str:
         _, top, _, bottom = box
+        style = f"told {self.style}" if words else self.style
+        title = f"<title>{escape_svg(words, 300)}</title>" if words else ""
         if top <= down <= bottom:
             place = f'cx="{pixel(across)}" cy="{pixel(down)}" r="{self.radius}"'
-            return f'<circle class="fill {self.style}" {place}>{title}</circle>'
+            return f'<circle class="fill {style}" {place}>{title}</circle>'
         edge, back = (top + 1, 7) if down < top else (bottom - 1, -7)
-        return f'<path class="fill {self.style}" d="M{pixel(across)},{pixel(edge)}l4,{back}h-8Z">{title}</path>'
+        return f'<path class="fill {style}" d="M{pixel(across)},{pixel(edge)}l4,{back}h-8Z">{title}</path>'
 
 
 def hold_intervals(points: Sequence[tuple[float, T]], until: float) -> list[tuple[float, float, T]]:

@@ -7,9 +7,9 @@ to which `stylesheet` gives values for light and dark screens. All text is escap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from memwatch.core.text_and_units import printable
 from memwatch.outputs.charts.svg_axes_and_marks import (
@@ -66,6 +66,7 @@ SPILL = 12.0  # pixels by which text may extend beyond the end of its axis
 CLOSEST = 5.0  # pixels between boundaries; where they are closer, only labelled ones are drawn
 _MIDDLE = ' dy=".35em"'  # makes y the middle of a text
 LABEL_OFFSET_PX = 5.0  # pixels between a label and its point
+COLUMN_PX = 10.0  # width of what one position of the pointer reads: about what a hand can aim at (chosen)
 
 _FORMS = (
     ".chart text{font-family:" + FONTS + "}"
@@ -77,6 +78,10 @@ _FORMS = (
     f".chart .title{{font-weight:600}}.chart .small{{font-size:{SMALL}em}}"
     ".chart .on{fill:#16191d}"  # words on a ribbon, whose colours are light in both schemes
     ".chart .halo{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}"
+    # What is drawn lies over the columns that read values, and lets the pointer through unless it has words itself.
+    ".chart text,.chart .line,.chart .fill{pointer-events:none}.chart .told{pointer-events:auto}"
+    ".chart .column rect{fill:none;pointer-events:all}.chart .column :not(rect){visibility:hidden}"
+    ".chart .column:hover :not(rect){visibility:visible}.chart .column:hover~.title{visibility:hidden}"
 )
 
 
@@ -215,30 +220,64 @@ class Panel:
     legend: Sequence[tuple[str, str]] = ()  # "line ...", "fill ..." or "dot ..." classes, words
     boundaries: Boundaries | None = None
     ribbon: Ribbon | None = None
+    # What it shows from one x to another, in words that take the title's place while the pointer is there.
+    words_between: Callable[[float, float], str] | None = None
 
 
 def render_svg(panels: Sequence[Panel], frame: DrawingSize, name: str, kind: str = "") -> str:
-    """Returns an <svg> for a page that has the stylesheet; screen readers read `name`, `kind` is another CSS class."""
-    parts, height = _stacked(panels, frame, 0.0)
+    """Returns an <svg> for a page that has the stylesheet; screen readers read `name`, `kind` is another CSS class.
+
+    Panels that follow each other with the same x axis are read together: the pointer in one shows the values of all.
+    """
+    parts, height = _stacked(panels, frame, 0.0, has_pointer=True)
     return _svg(parts, (0.0, 0.0, frame.width, height), frame, name, f"chart {kind}".rstrip())
 
 
 def render_svg_file(panels: Sequence[Panel], frame: DrawingSize, heading: Sequence[str], dark: bool = True) -> str:
     """Returns an SVG file: a title and sentences, the panels, and a stylesheet and background of its own."""
     title, y = _heading(heading, frame)
-    parts, height = _stacked(panels, frame, y)
+    parts, height = _stacked(panels, frame, y, has_pointer=False)
     pad = 1.5 * frame.font
     box = (-pad, 0.0, frame.width + pad, height + 0.5 * pad)
     paper = f'<rect class="paper" x="{pixel(-pad)}" width="100%" height="100%"/>'
     return _svg([f"<style>{stylesheet(dark)}</style>{paper}", *title, *parts], box, frame, " ".join(heading), "chart")
 
 
-def _stacked(panels: Sequence[Panel], frame: DrawingSize, y: float) -> tuple[list[str], float]:
+def _stacked(panels: Sequence[Panel], frame: DrawingSize, y: float, *, has_pointer: bool) -> tuple[list[str], float]:
     parts: list[str] = []
-    for panel in panels:
-        drawn, y = _panel(panel, frame, y)
-        parts += drawn
+    for _, linked in groupby(panels, key=lambda panel: (panel.x.low, panel.x.high)):
+        placed: list[tuple[Panel, PlotArea, float]] = []
+        drawn: list[str] = []
+        for panel in linked:
+            title_y = y + 1.7 * frame.font
+            markup, area, y = _panel(panel, frame, title_y)
+            placed.append((panel, area, title_y))
+            drawn += markup
+        parts += [*_columns(placed, frame), *drawn] if has_pointer else drawn
     return parts, y
+
+
+def _columns(panels: Sequence[tuple[Panel, PlotArea, float]], frame: DrawingSize) -> Iterator[str]:
+    """Areas behind panels with one x axis; under the pointer each shows a line and what the panels say there."""
+    (_, area, _), (_, lowest, _) = panels[0], panels[-1]
+    left, top, right, bottom = area.box[0], area.box[1], area.box[2], lowest.box[3]
+    count = max(1, int((right - left) / COLUMN_PX))
+    letters = int(frame.width / (LETTER * frame.font))
+    width, step = (right - left) / count, (area.x.high - area.x.low) / count
+    for i in range(count):
+        start, low = left + i * width, area.x.low + i * step
+        said = [
+            (printable(words, letters), y)
+            for panel, _, y in panels
+            if panel.words_between is not None and (words := panel.words_between(low, low + step))
+        ]
+        if not said:
+            continue
+        silent = [_words(panel.title, 0, y, "ink title") for panel, _, y in panels if y not in {at for _, at in said}]
+        place = f'x="{pixel(start)}" y="{pixel(top)}" width="{pixel(width)}" height="{pixel(bottom - top)}"'
+        rule = f'<path class="line thin muted" d="M{pixel(start + width / 2)},{pixel(top)}V{pixel(bottom)}"/>'
+        texts = [_words(words, 0, y, "ink") for words, y in said]
+        yield f'<g class="column"><rect {place}/>{rule}{"".join((*texts, *silent))}</g>'
 
 
 def _svg(parts: Iterable[str], box: Box, frame: DrawingSize, name: str, kind: str) -> str:
@@ -279,10 +318,9 @@ def wrap_lines(text: str, width: int) -> list[str]:
     return lines
 
 
-def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], float]:
-    """Returns the panel's markup, and the y at which it ends."""
+def _panel(panel: Panel, frame: DrawingSize, y: float) -> tuple[list[str], PlotArea, float]:
+    """Returns the markup of the panel whose title stands at `y`, its plot, and the y at which it ends."""
     font = frame.font
-    y = top + 1.7 * font
     parts = [_words(panel.title, 0, y, "ink title")]
     x = Scale(panel.x.low, panel.x.high, frame.left, frame.width - frame.right)
     keys = [key for mark in panel.marks if isinstance(mark, Spans) and mark.is_seen(x) for key in mark.keys]
@@ -299,7 +337,7 @@ def _panel(panel: Panel, frame: DrawingSize, top: float) -> tuple[list[str], flo
         parts += _ribbon(panel.ribbon, area, font)
         bottom += RIBBON * font + 2
     parts += _x_axis(panel.x, area, bottom, font)
-    return parts, bottom + 2.2 * font
+    return parts, area, bottom + 2.2 * font
 
 
 def _clipped(markup: str, area: PlotArea) -> str:

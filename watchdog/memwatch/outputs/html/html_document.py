@@ -166,10 +166,11 @@ def notice_table(
     return event_table([head, *([unit] if has_generations else []), "event", "text"], rows, first, last)
 
 
-def chart_svg(panel: Panel) -> Markup:
-    """The panel as two SVGs, for a wide and a narrow screen: scaled down, its text would be too small to read."""
+def chart_svg(*panels: Panel) -> Markup:
+    """Panels below each other as two SVGs, for a wide and a narrow screen: scaled down, text would be too small."""
     frames = (("wide", WIDE), ("narrow", NARROW))
-    return Markup("".join(render_svg([panel], frame, panel.title, kind) for kind, frame in frames))
+    name = ", ".join(panel.title for panel in panels)
+    return Markup("".join(render_svg(panels, frame, name, kind) for kind, frame in frames) if panels else "")
 
 
 def meter(used: int | None, limit: int | None, severity: Severity) -> Markup:

@@ -28,7 +28,7 @@ def render_replay(suffix: str, name: str, run: RunData, conclusion: str, paramet
         html.text_element("h1", name),
         *map(html.paragraph, conclusion.splitlines()),
         html.facts(_facts(run)),
-        *map(html.chart_svg, run_panels(run)),
+        html.chart_svg(*run_panels(run)),
         html.section("Events", table),
         html.footer(f" replay{options}"),
     )

@@ -49,7 +49,7 @@ def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: 
         html.bullet_list(ending[1:]),
         html.facts([("began", time.strftime("%Y-%m-%d %H:%M", began)), *_facts(run, time_of_day)]),
         html.section("What grows", *html.findings_section(end.diagnosis)),
-        html.section("Memory over time", *map(html.chart_svg, run_panels(run))),
+        html.section("Memory over time", html.chart_svg(*run_panels(run))),
         html.section("Generation by generation", *map(html.chart_svg, generation_panels(run)), *_generations(run)),
         html.section("What it holds", _types(run), *_attributes_and_lines(end.diagnosis)),
         html.section("Expectations", html.expectations_table(end.expectations)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from statistics import mean, median, variance
 from typing import Any
@@ -13,12 +15,11 @@ from memwatch.core.examination import Diagnosis, Finding
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView, Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
+from memwatch.outputs.charts.pointer_words import latest
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.charts.svg_axes_and_marks import (
     ChartAxis,
-    Dots,
     LineMark,
-    Mark,
     Point,
     Ticker,
     byte_ticks,
@@ -240,9 +241,11 @@ def comparison_panels(a: RunData, b: RunData) -> Iterator[Panel]:
         of = "" if resource == HOST else f"{resource}: "
         ends = [_generation_ends(run, resource) for run in (a, b)]
         if all(ends):
-            yield _panel(f"{of}At the end of each {printable(a.end.unit, 20)}", ends, count_ticks, dotted=True)
+            unit = printable(a.end.unit, 20)
+            yield _panel(f"{of}At the end of each {unit}", ends, count_ticks, partial(_generation_words, unit))
         processes = [run.memory[resource].by_process if resource in run.memory else [] for run in (a, b)]
-        yield _panel(f"{of}Over time", [list(chain.from_iterable(one)) for one in processes], duration_ticks)
+        memory = [list(chain.from_iterable(one)) for one in processes]
+        yield _panel(f"{of}Over time", memory, duration_ticks, _time_words)
 
 
 def _generation_ends(run: RunData, resource: str) -> list[Point]:
@@ -250,17 +253,29 @@ def _generation_ends(run: RunData, resource: str) -> list[Point]:
     return [(row.index, float(row.end_bytes)) for row in latest_attempt_rows(rows)]
 
 
-def _panel(title: str, lines: Sequence[Sequence[Point]], x_ticks: Ticker, dotted: bool = False) -> Panel:
+def _generation_words(unit: str, x: float) -> str:
+    return f"{unit} {math.floor(x)}"
+
+
+def _time_words(x: float) -> str:
+    return f"after {format_duration(x)}"
+
+
+def _panel(title: str, lines: Sequence[Sequence[Point]], x_ticks: Ticker, where: Callable[[float], str]) -> Panel:
+    """`where` says in words at which x the values are that the pointer reads."""
     xs, ys = zip(*chain.from_iterable(lines), strict=True)
-    marks: list[Mark] = []
-    for name, style, points in zip(NAMES, STYLES, lines, strict=True):
-        marks += [LineMark(points, style)] if points else []
-        marks += [Dots([(x, y, f"{name}: {format_bytes(y)}") for x, y in points], style)] if dotted else []
+
+    def words_between(_: float, high: float) -> str:
+        levels = [(name, latest(points, high)) for name, points in zip(NAMES, lines, strict=True)]
+        said = [f"{name}: {format_bytes(level)}" for name, level in levels if level is not None]
+        return ", ".join([*said, where(high)]) if said else ""
+
     return Panel(
         title,
         ChartAxis.over(min(xs), max(xs), x_ticks),
         ChartAxis.over(0.0, 1.1 * max(ys), byte_ticks),
         260,
-        marks,
+        [LineMark(points, style) for style, points in zip(STYLES, lines, strict=True) if points],
         legend=[(f"line {style}", name) for name, style in zip(NAMES, STYLES, strict=True)],
+        words_between=words_between,
     )

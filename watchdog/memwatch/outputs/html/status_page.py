@@ -10,6 +10,7 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.panels import resource_title
+from memwatch.outputs.charts.pointer_words import moment_words, range_words
 from memwatch.outputs.charts.run_data import chart_end_t, visible_limit_bytes
 from memwatch.outputs.charts.svg_axes_and_marks import (
     Band,
@@ -151,6 +152,15 @@ def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:
         if forecast:
             marks += forecast
             legend.append(("line forecast", "forecast"))
+    held = [*ranges, (now, *ranges[-1][1:])]
+    used_then = [[(t, least) for t, least, _ in held], [(t, most) for t, _, most in held]]
+
+    def words_between(low: float, high: float) -> str:
+        middle = (low + high) / 2
+        if middle <= now:
+            return f"{range_words(used_then, low, high)}, {moment_words(middle, generations, snapshot.unit)}"
+        return _expected_words(view, (now, used), limit, middle)
+
     return Panel(
         f"over {format_duration(now)}, and ahead",
         ChartAxis.over(0.0, end, duration_ticks),
@@ -160,7 +170,18 @@ def live_memory_panel(view: ResourceView, snapshot: Snapshot) -> Panel:
         labels,
         legend,
         Boundaries(generations, printable(snapshot.unit, 12)) if generations else None,
+        words_between=words_between,
     )
+
+
+def _expected_words(view: ResourceView, here: Point, limit: float | None, x: float) -> str:
+    """`in 5 m: 1.8 GB if it grows as forecast`; nothing without a forecast, and past the limit."""
+    eta = view.forecast.eta_seconds if view.forecast is not None else None
+    now, used = here
+    if eta is None or limit is None or x > now + eta:
+        return ""
+    expected = used + (limit - used) * (x - now) / eta
+    return f"in {format_duration(x - now)}: {format_bytes(expected)} if it grows as forecast"
 
 
 def _forecast_marks(view: ResourceView, here: Point, limit: float, end: float) -> Iterator[Mark]:
