@@ -75,11 +75,13 @@ class Text(HTMLParser):
 def test_it_tells_how_it_ended_and_what_that_rests_on(leak: LoadedRun) -> None:
     top = Text(report_html(leak)).parts[""]
     assert top[:2] == [
+        "Ended: killed by the kernel's OOM killer at the cgroup's limit",
         "python main.py --population 32",
-        "ended: killed by the kernel's OOM killer at the cgroup's limit",
     ]
     assert "memory.events of /job: oom_kill 0 -> 1" in top
-    facts = dict(zip(top[4::2], top[5::2], strict=False))
+    below = Text(report_html(leak)).parts["What grows"]
+    figures = below[below.index("began") :]
+    facts = dict(zip(figures[::2], figures[1::2], strict=False))
     assert facts["progress"] == "generation 13 of 25"
     assert facts["host: peak"].endswith("of 160.0 GB")
     assert "warned" in facts

@@ -336,6 +336,28 @@ def test_forked_workers_without_any_measurement():
     assert memory.used_bytes == pytest.approx(truth, rel=0.12)  # their own 24 MB came before they were first seen
 
 
+def test_the_largest_children_are_named_with_what_each_holds_itself():
+    code = """
+kept = b'x' * (60 * MB)
+for megabytes in (5, 30):
+    if os.fork() == 0:
+        own = b'y' * (megabytes * MB)
+        say('ready')
+        time.sleep(600)
+time.sleep(600)
+"""
+    with running(code, lines=2) as program:
+        tree = TreeReader(program.pid)
+        for _ in range(3):
+            memory = tree.read_memory(time.monotonic())
+        children = [pid for pid in whole_tree(program.pid) if pid != program.pid]
+        name = Path(f"/proc/{program.pid}/comm").read_text().strip()
+        tree.close()
+    assert {one.pid for one in memory.largest} == set(children)
+    assert {one.name for one in memory.largest} == {name}
+    assert [one.bytes / MB for one in memory.largest] == [pytest.approx(31, abs=3), pytest.approx(6, abs=3)]
+
+
 def test_forked_workers_that_write_to_what_they_inherited():
     with running(FORKS.format(touch=20), lines=17) as program:
         for _ in range(16):

@@ -69,6 +69,15 @@ class RankMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildMemory:
+    """A process of the trainer's tree beside the trainer itself."""
+
+    pid: int
+    name: str  # the kernel's, as `ps` shows it, from anywhere
+    bytes: int  # of its own: pages that it shares with the trainer since a fork count for the trainer
+
+
+@dataclass(frozen=True, slots=True)
 class TreeMemory:
     """Memory of the trainer and its descendants, shared pages counted once."""
 
@@ -93,6 +102,7 @@ class TreeMemory:
     ranks: tuple[RankMemory, ...] = ()  # below an agent such as torchrun, by rank
     member_processes: int = 0  # of `processes`: of the same job, but no descendants of the trainer
     member_bytes: int | None = None  # of used_bytes: theirs; None: there are none
+    largest: tuple[ChildMemory, ...] = ()  # the few that hold the most, the largest first
 
 
 @dataclass(frozen=True, slots=True)

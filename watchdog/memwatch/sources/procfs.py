@@ -47,19 +47,22 @@ def parse_statm(raw: bytes) -> Statm:
 
 @dataclass(frozen=True, slots=True)
 class ProcStatus:
-    """Memory lines of /proc/PID/status, in bytes; a line that the kernel does not write is None."""
+    """The name and memory lines of /proc/PID/status, in bytes; a line that the kernel does not write is None."""
 
     shmem_bytes: int | None
     swap_bytes: int | None
     stack_bytes: int | None
+    name: str = ""
 
 
+# Name:	python3
 # RssShmem:	       0 kB
 # VmSwap:	       0 kB
 def parse_status(raw: bytes) -> ProcStatus:
     """Parse the memory lines; SourceError when one has a number that memory cannot have."""
     fields = {name: parse_count(value, 1024) for name, value in _STATUS_LINE.findall(raw)}
-    return ProcStatus(fields.get(b"RssShmem"), fields.get(b"VmSwap"), fields.get(b"VmStk"))
+    name = raw.partition(b"\n")[0].removeprefix(b"Name:").strip().decode(errors="replace")
+    return ProcStatus(fields.get(b"RssShmem"), fields.get(b"VmSwap"), fields.get(b"VmStk"), name)
 
 
 # Max data size             unlimited            unlimited            bytes

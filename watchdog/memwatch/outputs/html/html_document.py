@@ -16,7 +16,7 @@ from memwatch.core.snapshot import Expectation, GenerationRow, Severity
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
-from memwatch.outputs.text.diagnosis_text import details
+from memwatch.outputs.text.diagnosis_text import details, steepest_line
 from memwatch.outputs.text.formatting import format_index, format_severity, largest_phases, phase_delta, phase_heads
 
 Markup = NewType("Markup", str)
@@ -218,6 +218,7 @@ def findings_section(diagnosis: Diagnosis | None) -> Iterator[Markup]:
         for one in diagnosis.findings:
             yield text_element("h3", sentences.finding_headline(one, diagnosis.unit), class_="bad")
             yield bullet_list(filter(None, details(one)))
+        yield paragraph(steepest_line(diagnosis)) if diagnosis.findings else Markup("")
 
 
 def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:

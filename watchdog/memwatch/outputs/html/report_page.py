@@ -8,14 +8,14 @@ from operator import attrgetter
 
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Snapshot
-from memwatch.core.text_and_units import format_bytes, format_duration, since_text, without_main_module
+from memwatch.core.snapshot import Severity, Snapshot
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, since_text, without_main_module
 from memwatch.outputs.charts.panels import generation_panels, growing_types, run_panels
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.html import html_document as html
 from memwatch.outputs.html.html_document import Markup
 from memwatch.outputs.text import profile_formats
-from memwatch.outputs.text.formatting import format_progress, format_verdict
+from memwatch.outputs.text.formatting import format_needed, format_progress, format_verdict, program_name
 
 REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # rows kept from the ends of a longer timeline
 MAX_HEAP_TABLE_ROWS = 20  # rows of the tables of types, attributes and lines
@@ -42,19 +42,23 @@ def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: 
         first=REPORT_ROWS_FIRST,
         last=REPORT_ROWS_LAST,
     )
+    severity = end.severity if end.exited is not None else None
     return html.render_document(
-        end.command or run_id,
-        html.text_element("h1", end.command or run_id),
-        html.paragraph(ending[0], "lead"),
+        f"{printable(ending[0], 60)} - {program_name(end.command) or run_id}",
+        html.text_element(
+            "h1", ending[0][:1].upper() + ending[0][1:], class_="" if severity is None else severity.value
+        ),
+        html.paragraph(end.command or run_id, "muted"),
         html.bullet_list(ending[1:]),
-        html.facts([("began", time.strftime("%Y-%m-%d %H:%M", began)), *_facts(run, time_of_day)]),
         html.section("What grows", *html.findings_section(end.diagnosis)),
+        html.facts([("began", time.strftime("%Y-%m-%d %H:%M", began)), *_facts(run, time_of_day)]),
         html.section("Memory over time", html.chart_svg(*run_panels(run))),
         html.section("Generation by generation", *map(html.chart_svg, generation_panels(run)), *_generations(run)),
         html.section("What it holds", _types(run), *_attributes_and_lines(end.diagnosis)),
         html.section("Expectations", html.expectations_table(end.expectations)),
         html.section("Timeline", timeline),
         html.footer(f", run {run_id}; times: {zone}"),
+        severity=severity,
     )
 
 
@@ -87,6 +91,8 @@ def _facts(run: RunData, time_of_day: Callable[[float], str]) -> Iterator[tuple[
             yield f"{name}: grows by", driver
         of = f" of {format_bytes(limit.bytes)}" if limit is not None else ""
         yield f"{name}: peak", format_bytes(view.peak_bytes) + of
+        if view.needed is not None and sentences.is_telling(view.needed) and end.severity is not Severity.ENDED_WELL:
+            yield f"{name}: needs to finish", format_needed(view.needed)
     yield "a checkpoint takes", f"{format_duration(end.checkpoint_seconds)} ({end.checkpoint_origin})"
     for event, word in ACTED.items():
         times = [one.t for one in run.timed_notices if one.event == event]

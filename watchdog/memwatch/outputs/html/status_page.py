@@ -62,11 +62,12 @@ def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time
         html.paragraph(snapshot.sentence, "lead"),
         html.paragraph(snapshot.command or "no trainer", "muted"),
         html.bullet_list(snapshot.exited.evidence if snapshot.exited is not None else ()),
+        html.section("What grows", *html.findings_section(snapshot.diagnosis)),
         html.facts(_facts(snapshot)),
         *(part for view in snapshot.resources for part in _resource(view, snapshot)),
-        html.section("What grows", *html.findings_section(snapshot.diagnosis)),
         html.section("Generations", *_generations(snapshot)),
         html.section("Expectations", html.expectations_table(snapshot.expectations)),
+        html.section("Processes", *_processes(snapshot)),
         html.section("Latest events", _notices(snapshot.notices, local_time)),
         html.section("What cannot be read", html.bullet_list(failed)),
         nav,
@@ -201,6 +202,20 @@ def _generations(snapshot: Snapshot) -> Iterator[Markup]:
     view = next((view for view in snapshot.resources if view.generations), None)
     if view is not None:
         yield html.generations_table(view.generations[-MAX_HTML_GENERATIONS:], snapshot.unit)
+
+
+def _processes(snapshot: Snapshot) -> Iterator[Markup]:
+    """A table of the trainer and the largest of its children, where there are any."""
+    tree = snapshot.sample.tree if snapshot.sample is not None else None
+    if tree is None or not tree.largest or snapshot.target is None:
+        return
+    rows = [
+        ["the trainer", str(snapshot.target.pid), format_bytes(tree.rss_bytes)],
+        *([printable(child.name, 40), str(child.pid), format_bytes(child.bytes)] for child in tree.largest),
+    ]
+    yield html.wide_table(["process", ">PID", ">memory"], rows)
+    if left_out := tree.processes - len(rows):
+        yield html.paragraph(f"and {left_out:,} more; together {format_bytes(tree.used_bytes)}", "muted")
 
 
 def _notices(notices: Sequence[Notice], local_time: LocalTime) -> Markup:

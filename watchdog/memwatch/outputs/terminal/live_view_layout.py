@@ -318,6 +318,10 @@ def _levels(sample: Sample | None, viewport: Viewport) -> Iterator[ScreenLine]:
         parts.append(_meter("host", host.total_bytes - host.available_bytes, host.total_bytes, viewport))
     if len(parts) > 1:
         yield [Segment(f"{'':6}"), Segment(viewport.join(parts, viewport.width - 6), DIM)]
+    if tree is not None and tree.largest:
+        named = [f"{printable(child.name, 40)} (pid {child.pid}) {format_bytes(child.bytes)}" for child in tree.largest]
+        named[0] = f"children {named[0]}"
+        yield [Segment(f"{'':6}"), Segment(viewport.join(named, viewport.width - 6), DIM)]
 
 
 def _neighbours(known: Neighbours | None, viewport: Viewport) -> Iterator[ScreenLine]:

@@ -28,10 +28,17 @@ def headlines(diagnosis: Diagnosis) -> Iterator[str]:
     for one in diagnosis.findings:
         yield printable(words.finding_headline(one, diagnosis.unit), LINE_WIDTH)
         yield from (f"  {printable(line, 400)}" for line in details(one) if line)
-    if diagnosis.findings and diagnosis.lines:
-        most = diagnosis.lines[0]
-        place = printable(profile_formats.format_frame(most.frame), 120)
-        yield f"  recently memory rose most in {place}: {most.share:.0%} of the growth that was observed"
+    if place := steepest_line(diagnosis):
+        yield f"  {place}"
+
+
+def steepest_line(diagnosis: Diagnosis) -> str:
+    """The line of code that raised memory most, with its share; empty without a finding, and where it is not known."""
+    if not diagnosis.findings or not diagnosis.lines:
+        return ""
+    most = diagnosis.lines[0]
+    place = printable(profile_formats.format_frame(most.frame), 120)
+    return f"recently memory rose most in {place}: {most.share:.0%} of the growth that was observed"
 
 
 def details(one: Finding) -> Iterator[str]:

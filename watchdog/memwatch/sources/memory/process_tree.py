@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwatch.core.measurements import RankMemory, TreeMemory
+from memwatch.core.measurements import ChildMemory, RankMemory, TreeMemory
 from memwatch.core.memory_accounting import ProcessMemory, TreeTotals, tree_totals
 from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
@@ -19,6 +20,7 @@ _STATM_BYTES = 160  # seven numbers of up to 20 digits
 _STATUS_SECONDS, _LIMITS_SECONDS = 20.0, 60.0  # between readings of the trainer's /proc/PID/status, and of its limits
 _OTHER_SECONDS = 16.0  # between readings of the status of one of the others, in rotation; one takes 35 us
 _RETRY_SECONDS = 1.0  # between attempts to read what failed, for example because no descriptor was left
+_LARGEST = 6  # children that are named
 _MAX_ENDED = 64  # exited processes whose parents are remembered
 _RESAMPLE_FRACTION = 1 / 128  # of the tree's memory; a process that changed by more gets a new page sample
 _FIRST_CHANGES = 3  # of a new process after which its layout is read again, since most forks exec at once
@@ -252,6 +254,7 @@ class TreeReader:
             ranks=self._ranks.rank_memories(now),
             member_processes=len(adopted),
             member_bytes=sum(process.own_bytes(now) for process in adopted) if adopted else None,
+            largest=_largest(others, now),
         )
 
     def _is_sampled(self, others: Sequence[_TreeProcess]) -> bool:
@@ -402,6 +405,11 @@ def parse_rank(pid: int, environ: Mapping[str, str]) -> Rank | None:
     """The rank that a process has by its environment; None without two valid numbers."""
     rank, local_rank = (parse_number(environ.get(name, "")) for name in ("RANK", "LOCAL_RANK"))
     return None if rank is None or local_rank is None else Rank(rank, local_rank, pid)
+
+
+def _largest(processes: Sequence[_TreeProcess], now: float) -> tuple[ChildMemory, ...]:
+    known = [ChildMemory(process.pid, process.status.name, process.own_bytes(now)) for process in processes]
+    return tuple(heapq.nlargest(_LARGEST, known, key=lambda child: child.bytes))
 
 
 def _used_bytes(group: Sequence[ProcessMemory], now: float) -> int:
