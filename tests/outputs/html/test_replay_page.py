@@ -269,6 +269,18 @@ def pointed(markup: str) -> list[list[str]]:
     return [list(map(html.unescape, re.findall(r"<text[^>]*>([^<]*)</text>", column))) for column in columns]
 
 
+def test_samples_that_come_densely_for_a_while_make_no_gaps_of_the_others():
+    dense = [20 + i / 50 for i in range(500)]  # as while it is examined
+    [line] = marks(
+        panels.memory_panel(
+            told([attached(0), *(sampled(t, GB) for t in (*range(20), *dense, *range(30, 60)))]), "host"
+        ),
+        LineMark,
+        "memory",
+    )
+    assert len(line.points) == 550
+
+
 def evil_story() -> RunData:
     events = [*leak(), PhaseSeen(100, EVIL), sampled(110, 9 * GB)]
     said = [notice(20, text=EVIL, verdict=EVIL, gen=3, eta_s=9), notice(70, "interrupt", text=EVIL, kind=EVIL)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import TypeVar
 
 from memwatch.core.examination import TypeCount
@@ -42,6 +42,7 @@ T = TypeVar("T")
 OFF_SCALE = 4.0  # a limit above this multiple of the peak is not drawn: it would flatten everything else (chosen)
 # A line is interrupted where samples are missing for this many usual intervals and this share of the run (chosen).
 GAP_STEPS, GAP_SHARE = 10.0, 0.01
+OUTAGES = 3  # how often a run's watch is away for long, at most (chosen)
 HALF_BAR = 0.36  # half of a bar's width in generations; chosen, it leaves a gap between bars
 MOST_LABELS = 4  # labels of one kind in a panel; more would cover the lines
 INTERRUPT_REASONS = {
@@ -272,9 +273,14 @@ def _phases(run: RunData) -> Spans:
 def _split_at_gaps(samples: Sequence[Point], span: float) -> Iterator[Sequence[Point]]:
     """Yields the pieces between which samples are missing for far longer than usual."""
     gaps = [then[0] - before[0] for before, then in pairwise(samples)]
-    least = max(GAP_STEPS * median(gaps), GAP_SHARE * span) if gaps else 0.0
+    least = max(GAP_STEPS * _usual_gap(gaps), GAP_SHARE * span) if gaps else 0.0
     cuts = [0, *(i + 1 for i, gap in enumerate(gaps) if gap > least), len(samples)]
     return (samples[start:end] for start, end in pairwise(cuts) if end > start)
+
+
+def _usual_gap(gaps: Sequence[float]) -> float:
+    """The longest but for OUTAGES, in which nobody watched. The median is far shorter where an examination sampled."""
+    return sorted(gaps)[max(len(gaps) // 2, len(gaps) - 1 - OUTAGES)]
 
 
 def _limit_label(t: float, limit: int, top: float) -> Label:
