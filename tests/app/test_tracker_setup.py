@@ -18,6 +18,7 @@ from support.processes import WAIT, python, running
 NAME = Path("m.yaml")
 EACH = {
     "wandb": "wandb: {project: p}",
+    "mlflow": "mlflow: {experiment: e}",
     "tensorboard": "tensorboard: {dir: tb}",
     "notify": "notify: {urls: ['json://x']}",
 }

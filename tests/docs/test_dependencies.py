@@ -20,6 +20,7 @@ PLACES = {  # the name in pyproject.toml -> the name that is imported, and the m
     "pyelftools": ("elftools", "diagnosis/heap/cpython_runtime.py"),
     "bcrypt": ("bcrypt", "outputs/http/password_hashes.py"),
     "wandb": ("wandb", "outputs/trackers/wandb_writer.py"),
+    "mlflow-skinny": ("mlflow", "outputs/trackers/mlflow_writer.py"),
     "tensorboard": ("tensorboard", "outputs/trackers/tensorboard_writer.py"),
     "apprise": ("apprise", "outputs/trackers/apprise_sender.py"),
 }

@@ -1,4 +1,4 @@
-"""wandb, tensorboard and apprise as they are, fed by a real watch: what they wrote is read by their own readers."""
+"""wandb, mlflow, tensorboard and apprise as they are, fed by a real watch: what they wrote is read by their own readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 QUIET = ("--listen", "none", "--json")
 OFTEN = ("--interval", "0.1")
-ALL = "tensorboard: {dir: tb}\nwandb: {project: tests, mode: offline}\n"
+ALL = """
+tensorboard: {dir: tb}
+wandb: {project: tests, mode: offline}
+mlflow: {experiment: tests, tracking_uri: mlruns}
+"""
 # counts from the number in the file `begin` on, and ends when there is a file `end`
 COUNTER = """
 import os, time
@@ -37,7 +41,7 @@ while not os.path.exists("end"):
 @pytest.fixture
 def folder(tmp_path: Path) -> TrackedFolder:
     if not MADE.exists():
-        pytest.skip("needs wandb, tensorboard and apprise: make tools")
+        pytest.skip("needs wandb, mlflow, tensorboard and apprise: make tools")
     return TrackedFolder(tmp_path)
 
 
@@ -94,6 +98,10 @@ def test_a_run_from_beginning_to_end_is_in_all_of_them(folder: TrackedFolder) ->
         s for s, _ in sizes
     ]
 
+    for tag in ("memory/host/used_mb", "memory/host/delta_mb", "memory/ReplayBuffer.items/size_mb"):
+        same = [(step, pytest.approx(value, rel=1e-6)) for step, value in series(events, tag)]
+        assert series(folder.path / "mlruns", tag) == same
+
     [file] = folder.wandb_files()
     logged = read(file)
     assert logged["id"] == f"memwatch-{watch.named('attached')[0]['run_id']}"
@@ -136,7 +144,7 @@ def test_killed_and_started_again_it_goes_on_in_the_same_run_and_nothing_is_ther
         first = watch_counter(folder, run.pid, "first")
         until(lambda: len(first.named("generation")) > 5 and folder.wandb_files())
         theirs = trackers_of(first)
-        assert len(theirs) == 3, "each of the two, and wandb's own"
+        assert len(theirs) == 4, "each of the three, and wandb's own"
         first.kill()
         until(lambda: not any(map(lives, theirs)), 10.0)
         second = watch_counter(folder, run.pid, "second")
@@ -182,7 +190,7 @@ def test_trackers_that_hang_delay_no_look_and_not_the_end(folder: TrackedFolder)
             until(lambda: received.messages and folder.wandb_files() and folder.event_folders())
             theirs = trackers_of(watch)
             own = [pid for pid, command in theirs.items() if "wandb-core" not in command]
-            assert len(own) == 3
+            assert len(own) == 4
             for pid in own:
                 os.kill(pid, signal.SIGSTOP)
             seen = len(watch.named("generation"))

@@ -1,4 +1,4 @@
-"""Prints what trackers wrote, as JSON: `[[tag, step, value], ...]` of a TensorBoard folder, the rows of a wandb file.
+"""Prints what trackers wrote, as JSON: `[[tag, step, value], ...]` of a TensorBoard or MLflow folder, rows of wandb.
 
 Read by the trackers' own readers, in the environment that has them: `read_figures.py PATH`.
 """
@@ -20,6 +20,16 @@ def events(folder: Path) -> list[list[Any]]:
     loaded = EventAccumulator(str(folder))
     loaded.Reload()
     return [[tag, one.step, one.value] for tag in loaded.Tags()["scalars"] for one in loaded.Scalars(tag)]
+
+
+def metrics(folder: Path) -> list[list[Any]]:
+    """Of the one run in a folder of MLflow."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(folder.as_uri())
+    [run] = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    history = ((tag, client.get_metric_history(run.info.run_id, tag)) for tag in run.data.metrics)
+    return [[tag, one.step, one.value] for tag, points in history for one in points]
 
 
 def log_records(data: bytes) -> Iterator[bytes]:
@@ -58,4 +68,5 @@ def rows(path: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     named = Path(sys.argv[1])
-    print(json.dumps(events(named) if named.is_dir() else rows(named)))
+    of_mlflow = named.name == "mlruns"
+    print(json.dumps(metrics(named) if of_mlflow else events(named) if named.is_dir() else rows(named)))

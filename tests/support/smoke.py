@@ -104,6 +104,7 @@ def demo(installed: Installed) -> None:
 
 CONFIGURED = {
     "auth": "basic_auth_users: {ann: $2b$04$abcdefghijklmnopqrstuuSMhqhnCCXUwCKxCKo6L2Kr5kCNkNzLi}\n",
+    "mlflow": "mlflow: {experiment: tests, tracking_uri: FOLDER/mlruns}\n",
     "notify": "notify: {urls: ['json://127.0.0.1:9']}\n",
     "tensorboard": "tensorboard: {dir: FOLDER/tb}\n",
     "wandb": "wandb: {project: tests, mode: offline, dir: FOLDER}\n",
@@ -142,6 +143,7 @@ def tracked(extra: str, pattern: str) -> Callable[[Installed, Path], None]:
 
 EXTRA: dict[str, Callable[[Installed, Path], None]] = {
     "auth": doctored("auth", "asks for a password"),
+    "mlflow": tracked("mlflow", "mlruns/*/*/metrics/memory_by_minute/host/used_mb"),
     "notify": doctored("notify", "its addresses are understood"),
     "tensorboard": tracked("tensorboard", "tb/memwatch-*/events.out.tfevents.*"),
     "wandb": tracked("wandb", "wandb/offline-run-*/run-*.wandb"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from support.mainjob import ROOT, Folder
 from support.pythons import PROGRAMS
 
 PYTHON = ROOT / ".venv" / "trackers" / "bin" / "python"
+MLFLOW = {"MLFLOW_ALLOW_FILE_STORE": "true"}  # it needs no server then
 MADE = PYTHON.parents[1] / ".made"
 
 
 class TrackedFolder(Folder):
-    """A folder whose memwatch has wandb, tensorboard and apprise, from this checkout."""
+    """A folder whose memwatch has wandb, mlflow, tensorboard and apprise, from this checkout."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -29,7 +31,7 @@ class TrackedFolder(Folder):
     def environ(self) -> dict[str, str]:
         """Without what a user's wandb may have set."""
         inherited = {key: value for key, value in super().environ().items() if not key.startswith("WANDB_")}
-        return {**inherited, "PYTHONPATH": str(ROOT / "watchdog")}
+        return {**inherited, **MLFLOW, "PYTHONPATH": str(ROOT / "watchdog")}
 
     def event_folders(self) -> list[Path]:
         """A run each."""
@@ -42,12 +44,12 @@ class TrackedFolder(Folder):
 
 def read(path: Path) -> Any:
     """What a tracker wrote, as its own reader reads it."""
-    command = [str(PYTHON), str(PROGRAMS / "read_figures.py"), str(path)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command, env = [str(PYTHON), str(PROGRAMS / "read_figures.py"), str(path)], {**os.environ, **MLFLOW}
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout)
 
 
 def series(folder: Path, tag: str) -> list[tuple[int, float]]:
-    """Steps and values of a tag in a TensorBoard folder."""
+    """Steps and values of a tag in a TensorBoard or MLflow folder."""
     return [(step, value) for name, step, value in read(folder) if name == tag]
 
 

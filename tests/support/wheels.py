@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACKERS = ROOT / ".venv" / "trackers"
-TRACKED = ("notify", "tensorboard", "wandb")  # extras that are there, not among the tests' own packages
+TRACKED = ("mlflow", "notify", "tensorboard", "wandb")  # extras that are there, not among the tests' own packages
 COMMITTED = "2026-02-03T04:05:06Z"
 _LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "PKG-INFO", "build.json", "*.egg-info")
 _SOMEBODY = {
@@ -113,6 +113,7 @@ class Installed:
     def environ(self) -> dict[str, str]:
         """With a state folder of its own, and nothing that leads to other packages."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WANDB"))}
+        kept["MLFLOW_ALLOW_FILE_STORE"] = "true"  # it needs no server then
         return {**kept, "XDG_STATE_HOME": str(self.folder / "state"), "NO_COLOR": "1"}
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen[str]:

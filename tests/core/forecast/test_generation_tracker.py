@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -92,6 +93,39 @@ def test_very_short_generations_are_taken_together() -> None:
     assert rhythm.aggregation >= 4
     assert rhythm.ordinal == pytest.approx(199 / rhythm.aggregation, rel=0.1)
     assert all(s.seconds >= 1.5 for s in rhythm.summaries)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 1.5, 2.0, 2.5, 3.1])
+def test_growth_by_generation_is_told_whatever_few_samples_one_has(seconds: float) -> None:
+    """Of generations about as long as two or three samples some have one more than others, and are bundled so."""
+    rhythm, t, sampled_t = GenerationTracker(0.0, 0.0, None), 0.0, 1.0
+    for g in range(1, 60):
+        t += seconds * (1.0 + 0.02 * math.sin(7.0 * g))
+        while sampled_t < t:
+            rhythm.add_samples((sampled_t,), (100.0 * sampled_t / seconds,))
+            sampled_t += 1.0
+        rhythm.add_samples((t,), (100.0 * t / seconds,))
+        rhythm.begin_generation(t, float(g))
+        points = rhythm.points(t)
+        if len(points) > 4:
+            growth = (points[-1].level - points[0].level) / (points[-1].x - points[0].x)
+            assert growth / rhythm.aggregation == pytest.approx(100.0, rel=0.1)
+    assert rhythm.ordinal * rhythm.aggregation == pytest.approx(59.0, abs=4.0)
+
+
+def test_generations_that_become_long_are_no_longer_bundled() -> None:
+    rhythm, t, sampled_t = GenerationTracker(0.0, 0.0, None), 0.0, 1.0
+    for g in range(1, 120):
+        t += 0.25 if g < 60 else 20.0
+        while sampled_t < t:
+            rhythm.add_samples((sampled_t,), (100.0 * sampled_t,))
+            sampled_t += 1.0
+        rhythm.begin_generation(t, float(g))
+        if g == 59:
+            assert rhythm.aggregation >= 8
+    assert rhythm.aggregation == 1
+    points = rhythm.points(t)[-5:]
+    assert (points[-1].level - points[0].level) / (points[-1].x - points[0].x) == pytest.approx(2000.0, rel=0.02)
 
 
 def test_markers_are_lost_when_a_generation_lasts_much_too_long() -> None:

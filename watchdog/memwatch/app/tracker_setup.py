@@ -17,7 +17,12 @@ from memwatch.outputs.trackers.notification_messages import NotificationMessages
 from memwatch.outputs.trackers.tracker_proxy import TrackerProxy, TrackerWorkerSpec, wait_until_idle
 from memwatch.outputs.trackers.tracker_records import TrackerRecords
 
-PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboard", "notify": "apprise"}  # the package of each extra
+PACKAGES = {
+    "wandb": "wandb",
+    "mlflow": "mlflow",
+    "tensorboard": "tensorboard",
+    "notify": "apprise",
+}  # the package of each extra
 PROBE_TIMEOUT_SECONDS = 60.0
 TEST_MESSAGE = "This is a test: memwatch doctor --test-notify."
 READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
@@ -51,6 +56,8 @@ def probe_extra(config: Config, name: str, send: bool = False) -> str:
     check_extra(config, name)
     if name == "wandb":
         return f"installed; a run in project {config.wandb.project} begins with the watch"
+    if name == "mlflow":
+        return f"installed; a run in experiment {config.mlflow.experiment} begins with the watch"
     if name == "tensorboard":
         return f"installed; writes to a folder for each run, in {config.tensorboard.dir}"
     proxy = _make_notifier(config)

@@ -152,6 +152,14 @@ class WandbConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MlflowConfig:
+    """Reports to a run of MLflow."""
+
+    experiment: str | None = None  # None: nothing is reported
+    tracking_uri: str | None = None  # None: the value of MLFLOW_TRACKING_URI
+
+
+@dataclass(frozen=True, slots=True)
 class TensorboardConfig:
     """Reports to a TensorBoard event file."""
 
@@ -185,6 +193,7 @@ class Config:
     track: tuple[str, ...] = ()  # attributes whose size is reported, as Trainer.replay_buffer
     expectations: tuple[str, ...] = ()  # conditions that the run must meet, as growth < 5GB/generation
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    mlflow: MlflowConfig = field(default_factory=MlflowConfig)
     tensorboard: TensorboardConfig = field(default_factory=TensorboardConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
@@ -211,6 +220,7 @@ class Config:
         """The extras of the optional outputs that are configured."""
         found = {
             "wandb": self.wandb.project,
+            "mlflow": self.mlflow.experiment,
             "tensorboard": self.tensorboard.dir,
             "notify": self.notify.urls or self.notify.file,
         }

@@ -58,6 +58,11 @@ def check_combinations(config: Config) -> Iterator[ValueProblem]:
             if value is not None:
                 fix = "name the run's project as wandb.project"
                 yield ValueProblem(f"wandb.{key}", "there is no run without a project", value, fix)
+    if config.mlflow.experiment is None and config.mlflow.tracking_uri is not None:
+        fix = "name the run's experiment as mlflow.experiment"
+        yield ValueProblem(
+            "mlflow.tracking_uri", "there is no run without an experiment", config.mlflow.tracking_uri, fix
+        )
 
 
 def notifiable_events() -> tuple[str, ...]:

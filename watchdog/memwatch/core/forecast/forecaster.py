@@ -321,7 +321,7 @@ class Forecaster(GrowthEvidence):
             return Verdict.WARMING_UP
         complete = MIN_GENERATIONS
         if self._rhythm is not None and self._rhythm is self._cycle and self._prior is None:
-            complete = self._rhythm.ordinal
+            complete = int(self._rhythm.ordinal)
         room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
         verdict = classify_growth(course.fit, complete, room)
         explained = course.components[0].regressor.name == "gauge"

@@ -37,6 +37,8 @@ OPEN_SLOTS = 4  # of the open generation that tell its level
 OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
+OTHER_SIZE = 1.5  # times the size of the bundles: another one is chosen
+BUNDLE_WAIT = 2.0  # usual lengths of a bundle after which it is over with however few generations
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
 
@@ -57,12 +59,12 @@ class GenerationTracker:
     def __init__(self, index: float, start_t: float, prior_seconds: float | None) -> None:
         self.index = index
         self.start_t = start_t
-        self.ordinal = 0
+        self.ordinal = 0.0
         self.samples = 0
         self.summaries: list[GenerationSummary] = []
         self.peaks = PeriodicPeakDetector()
         self.step = 1.0  # by how much the index usually grows from one marker to the next
-        self.aggregation = 1  # how many generations usually are taken as one
+        self.aggregation = 1  # how many generations are taken as one
         self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
         self.level_by = BaselineKind.MIDDLE
         self._low_slots: list[int] = [0]
@@ -71,9 +73,10 @@ class GenerationTracker:
         self._before_t = start_t  # of the last sample before the open generation
         self._open = TimeBins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL_GENERATIONS)
-        self._bundles: deque[int] = deque(maxlen=USUAL_GENERATIONS)
+        self._enough: deque[int] = deque(maxlen=USUAL_GENERATIONS)  # of how many each bundle had been long enough
         self._latest = index  # marker
         self._markers = 0  # since the open bundle began
+        self._is_enough = False  # whether it could stand alone
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         self._open.add_samples(times, used)
@@ -97,22 +100,26 @@ class GenerationTracker:
         self._markers += 1
         later = self._open.split(t)
         self._before_t = self._open.items[-1].end_t if self._open.items else t
-        if self._are_short(t):
+        if not self._is_enough and not self._are_short(t):
+            self._is_enough = True
+            self._enough.append(self._markers)
+        if not self._is_enough or self._is_part_of_bundle(t):
             self._open.join(later)
             return
-        self._bundles.append(self._markers)
-        self.aggregation = round(median(self._bundles, 1.0))
-        passed = 1 if self._markers > 1 else max(1, round((index - self.index) / self.step))
-        shape = summarize_generation(self._open.items, self.start_t, t, float(self.ordinal))
+        self._choose_aggregation()
+        single = max(1, round((index - self.index) / self.step))  # markers may have been missed
+        passed = self._markers / self.aggregation if self._markers > 1 else float(single)
+        shape = summarize_generation(self._open.items, self.start_t, t, self.ordinal + 0.5 * (passed - 1.0))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
-        if shape is not None and passed == 1 and (seen or not self.summaries):
+        if shape is not None and passed < OTHER_SIZE and (seen or not self.summaries):
+            shape = replace(shape, seconds=shape.seconds / passed)
             add_shape(self.summaries, shape)
             self._learn_torn()
             self._learn_seconds()
             self._learn_base()
             self.peaks.add(shape, self.base(shape))
         self.ordinal += passed
-        self.index, self.start_t, self._open, self._markers = index, t, later, 0
+        self.index, self.start_t, self._open, self._markers, self._is_enough = index, t, later, 0, False
 
     def add_late_marker(self, index: float) -> None:
         """The latest marker, told late, as where memwatch was away: what passed before it says nothing of a step."""
@@ -129,6 +136,26 @@ class GenerationTracker:
         if self.aggregation == 1 and self.summaries and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
             return False
         return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
+
+    def _is_part_of_bundle(self, t: float) -> bool:
+        """Bundles of one size keep the count of generations exact, unless this one takes far longer than usual."""
+        return self._markers < self.aggregation and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
+
+    def _choose_aggregation(self) -> None:
+        """Change the size of the bundles when it usually is far too small, or has been far too large for all."""
+        usual, most = round(median(self._enough)), max(self._enough)
+        if usual >= OTHER_SIZE * self.aggregation:
+            size = usual
+        elif OTHER_SIZE * most <= self.aggregation:
+            size = most
+        else:
+            return
+        share, self.aggregation = self.aggregation / size, size
+        self.ordinal *= share
+        self.summaries[:] = [
+            replace(s, ordinal=(s.ordinal + 0.5) * share - 0.5, seconds=s.seconds / share) for s in self.summaries
+        ]
+        self.peaks = PeriodicPeakDetector()
 
     def _learn_seconds(self) -> None:
         recent = [s.seconds for s in self.summaries[-RECENT:]]

@@ -39,7 +39,7 @@ class RecordSelector(Protocol):
 class TrackerWorkerSpec:
     """The first message: which tracker the process writes to."""
 
-    kind: str  # "wandb", "tensorboard", "notify"
+    kind: str  # "wandb", "mlflow", "tensorboard", "notify"
     run: str  # identifies the run; it stays the same after a restart if a history is kept
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def _ended(notices: Sequence[Notice]) -> dict[float, tuple[float, Figures]]:
             figures |= {f"{name}/used_mb": _mb(row["end"]), f"{name}/peak_mb": _mb(row["peak"])}
             if not row["partial"]:  # otherwise its beginning was not seen
                 figures |= {"generation_seconds": row["seconds"], f"{name}/delta_mb": _mb(row["delta"])}
-                figures |= {f"{name}/delta_mb/{tag_name(phase)}": _mb(delta) for phase, delta in row["phases"].items()}
+                figures |= {f"{name}/phase_delta_mb/{tag_name(phase)}": _mb(delta) for phase, delta in row["phases"].items()}
     return found
 
 

@@ -81,6 +81,10 @@ def _open(spec: TrackerWorkerSpec) -> TrackerBackend:
         from memwatch.outputs.trackers.wandb_writer import WandbRun
 
         return WandbRun(spec.run, spec.command, **spec.settings)
+    if spec.kind == "mlflow":
+        from memwatch.outputs.trackers.mlflow_writer import MlflowRun
+
+        return MlflowRun(spec.run, spec.command, **spec.settings)
     if spec.kind == "tensorboard":
         from memwatch.outputs.trackers.tensorboard_writer import TensorBoardWriter
 
