@@ -1,4 +1,4 @@
-"""wandb, mlflow, tensorboard and apprise as they are, fed by a real watch: what they wrote is read by their own readers."""
+"""wandb, mlflow, tensorboard and apprise, fed by a real watch: what they wrote is read by their own readers."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def tracked(extra: str, pattern: str) -> Callable[[Installed, Path], None]:
 
 EXTRA: dict[str, Callable[[Installed, Path], None]] = {
     "auth": doctored("auth", "asks for a password"),
-    "mlflow": tracked("mlflow", "mlruns/*/*/metrics/memory_by_minute/host/used_mb"),
+    "mlflow": tracked("mlflow", "mlruns/*/*/metrics/memory/host/used_mb"),
     "notify": doctored("notify", "its addresses are understood"),
     "tensorboard": tracked("tensorboard", "tb/memwatch-*/events.out.tfevents.*"),
     "wandb": tracked("wandb", "wandb/offline-run-*/run-*.wandb"),

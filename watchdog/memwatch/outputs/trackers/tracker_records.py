@@ -88,7 +88,8 @@ def _ended(notices: Sequence[Notice]) -> dict[float, tuple[float, Figures]]:
             figures |= {f"{name}/used_mb": _mb(row["end"]), f"{name}/peak_mb": _mb(row["peak"])}
             if not row["partial"]:  # otherwise its beginning was not seen
                 figures |= {"generation_seconds": row["seconds"], f"{name}/delta_mb": _mb(row["delta"])}
-                figures |= {f"{name}/phase_delta_mb/{tag_name(phase)}": _mb(delta) for phase, delta in row["phases"].items()}
+                for phase, delta in row["phases"].items():  # no tag is the folder of another: MLflow refuses that
+                    figures[f"{name}/phase_delta_mb/{tag_name(phase)}"] = _mb(delta)
     return found
 
 
