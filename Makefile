@@ -140,7 +140,7 @@ gallery: .venv/.dev .venv/gallery/.made .venv/gallery-small/.made .venv/gallery-
 	.venv/gallery-vision/bin/pip install -q -r $<
 	touch $@
 
-trackers: .venv/trackers/.made  ## wandb, mlflow, tensorboard and apprise in .venv/trackers, 360 MB, for the tests that use them
+trackers: .venv/trackers/.made  ## wandb, mlflow, tensorboard and apprise, and pyarrow, in .venv/trackers, 580 MB, for the tests that use them
 
 site: .venv/docs/.made  ## docs/ as a site in site/, every warning an error: a dead link, a page that docs/conf.py does not place
 	rm -rf site

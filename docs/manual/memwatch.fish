@@ -247,7 +247,7 @@ complete -c memwatch -n '_shtab_memwatch_using export' -l run -x -d 'which run; 
 complete -c memwatch -n '_shtab_memwatch_using export' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'settings in YAML; default: $MEMWATCH_CONFIG'
 complete -c memwatch -n '_shtab_memwatch_using export' -l history -xka "(__fish_complete_path (commandline -ct))" -d 'where the history is; default: in the state folder, or none'
 complete -c memwatch -n '_shtab_memwatch_using export' -l json -d 'print JSON on stdout; a watch prints its events as lines'
-complete -c memwatch -n '_shtab_memwatch_using export' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'default: stdout'
+complete -c memwatch -n '_shtab_memwatch_using export' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'a name in .csv, .csv.gz or .parquet; default: CSV to stdout'
 complete -c memwatch -n '_shtab_memwatch_using export; and test $_shtab_memwatch_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the history file; default: in the state folder'
 complete -c memwatch -n '_shtab_memwatch_using; and test $_shtab_memwatch_npos -eq 0' -a config -d 'Check the configuration, show its values, print its schema.'
 complete -c memwatch -n '_shtab_memwatch_using config' -s h -l help -d 'show this help message and exit'

@@ -16,7 +16,7 @@ def with_extra(
     request: pytest.FixtureRequest, made: Package, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Installed]:
     if request.param in TRACKED and not TRACKERS.exists():
-        pytest.skip("needs wandb, mlflow, tensorboard and apprise: make tools")
+        pytest.skip("needs wandb, mlflow, tensorboard, apprise and pyarrow: make tools")
     return request.param, environment(tmp_path_factory.mktemp(request.param), made, request.param)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import signal
 import subprocess
@@ -113,7 +114,9 @@ CONFIGURED = {
 
 def wanting(extra: str, folder: Path) -> list[str]:
     """A command that works with an extra alone."""
-    (folder / "file.yaml").write_text(CONFIGURED[extra].replace("FOLDER", str(folder)))
+    (folder / "file.yaml").write_text(CONFIGURED.get(extra, "").replace("FOLDER", str(folder)))
+    if extra == "parquet":
+        return ["export", "--history", str(folder / "history.db"), "-o", str(folder / "run.parquet")]
     if extra == "auth":
         return ["doctor", "--history", "none", "--listen", "127.0.0.1:0", "--web-config", str(folder / "file.yaml")]
     return ["doctor", "--history", "none", "--listen", "none", "--config", str(folder / "file.yaml")]
@@ -141,10 +144,24 @@ def tracked(extra: str, pattern: str) -> Callable[[Installed, Path], None]:
     return check
 
 
+def exported(installed: Installed, folder: Path) -> None:
+    """A run is read back by the package itself."""
+    history = ("--history", str(folder / "history.db"))
+    installed.memwatch("run", *SOON, *history, "--", installed.python, "-c", TRAINER)
+    said(installed, *wanting("parquet", folder))
+    code = "import sys; from pyarrow import parquet; print(parquet.read_table(sys.argv[1]).to_pydict())"
+    columns = ast.literal_eval(installed.run(installed.python, "-c", code, str(folder / "run.parquet")).stdout)
+    assert len(columns["t"]) >= 5 and columns["t"] == sorted(columns["t"])
+    assert all(used > 1_000_000 for used in columns["rss"])
+    assert {None, 1.0, 2.0, 3.0} >= set(columns["gen"]) >= {1.0, 2.0}
+    assert set(columns["unit"]) <= {"epoch", None}
+
+
 EXTRA: dict[str, Callable[[Installed, Path], None]] = {
     "auth": doctored("auth", "asks for a password"),
     "mlflow": tracked("mlflow", "mlruns/*/*/metrics/memory/host/used_mb"),
     "notify": doctored("notify", "its addresses are understood"),
+    "parquet": exported,
     "tensorboard": tracked("tensorboard", "tb/memwatch-*/events.out.tfevents.*"),
     "wandb": tracked("wandb", "wandb/offline-run-*/run-*.wandb"),
 }

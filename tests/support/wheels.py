@@ -20,7 +20,13 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACKERS = ROOT / ".venv" / "trackers"
-TRACKED = ("mlflow", "notify", "tensorboard", "wandb")  # extras that are there, not among the tests' own packages
+TRACKED = (
+    "mlflow",
+    "notify",
+    "parquet",
+    "tensorboard",
+    "wandb",
+)  # extras that are there, not among the tests' own packages
 COMMITTED = "2026-02-03T04:05:06Z"
 _LEFT_BEHIND = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "PKG-INFO", "build.json", "*.egg-info")
 _SOMEBODY = {

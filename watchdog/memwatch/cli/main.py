@@ -330,7 +330,7 @@ def _add_history_commands(add: Callable[..., _Parser]) -> None:
 
     text = "export a run of the history as a trace, for memwatch replay"
     option = add("export", "history_commands.export", text, one_run, common, example="export -o run.csv").add_argument
-    option("-o", "--output", metavar="FILE.csv", help="default: stdout")
+    option("-o", "--output", metavar="FILE", help="a name in .csv, .csv.gz or .parquet; default: CSV to stdout")
 
 
 def _add_config_commands(add: Callable[..., _Parser], target: _Parser, common: _Parser) -> None:
