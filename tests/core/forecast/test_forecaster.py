@@ -325,6 +325,22 @@ def test_since_when_it_grows_is_a_generation_whatever_explains_the_growth() -> N
     assert 1 <= said.trend.since_generation <= 4
 
 
+def test_a_buffer_that_is_full_has_levelled_off_at_once() -> None:
+    """Nobody waits for three flat generations: its growth is over, as the log says."""
+    forecaster, said = Forecaster(), {}
+    for t in range(2400):
+        if t % 100 == 0:
+            forecaster.begin_generation(float(t), t // 100 + 1)
+        held = min(10.0 * t, 20_000.0)
+        forecaster.add_samples([float(t)], [10**9 + 50_000 * held])
+        said[t] = forecaster.outlook(float(t), 3 * 10**9, None, 24.0, (Gauge("buffer", held, 20_000.0, float(t)),))
+    assert said[1950].verdict is Verdict.GROWING
+    for t in range(2020, 2400, 20):
+        trend = said[t].trend
+        assert said[t].verdict is Verdict.PLATEAU, t
+        assert trend is not None and trend.growth_per_second == pytest.approx(0.0, abs=1000.0)
+
+
 def test_a_full_gauge_and_one_that_stands_still_excuse_no_growth() -> None:
     trace = generators.linear_leak(0)
     until = trace.truth.begins_t[9]

@@ -117,9 +117,15 @@ class FittedModel:
         return latest.fit.best.level + self.slope * (x - latest.latest_x)
 
     @property
+    def has_filled(self) -> bool:
+        """Whether the growth was that of a buffer which is full now."""
+        along = self.components[0].regressor if self.components else None
+        return isinstance(along, GaugeLevel) and along.value >= along.capacity
+
+    @property
     def slope(self) -> float:
         """Bytes a unit of the course, now."""
-        if not self.components or self.components[0].fit.best.kind == "flat":
+        if not self.components or self.components[0].fit.best.kind == "flat" or self.has_filled:
             return 0.0
         return self.components[0].fit.best.slope * self.components[0].regressor.pace
 

@@ -324,6 +324,8 @@ class Forecaster(GrowthEvidence):
             complete = int(self._rhythm.ordinal)
         room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
         verdict = classify_growth(course.fit, complete, room)
+        if course.has_filled and verdict in (Verdict.GROWING, Verdict.LEAK):
+            return Verdict.PLATEAU
         explained = course.components[0].regressor.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
