@@ -165,6 +165,34 @@ def test_output_comes_while_the_child_runs(log: Path) -> None:
     assert first[0] < 0.9
 
 
+def test_what_is_written_is_shown_when_it_has_caught_up(log: Path) -> None:
+    read, write = os.pipe()
+    child = LaunchedTrainer(shell("echo first; echo last words"), log)
+    child.wait()
+    passthrough = Passthrough(log, write)
+    passthrough.catch_up()
+    os.set_blocking(read, False)
+    assert os.read(read, 65536) == b"first\nlast words\n"
+    passthrough.close()
+    os.close(write)
+    os.close(read)
+
+
+def test_a_reader_that_stands_still_is_waited_for_a_second(log: Path) -> None:
+    read, write = os.pipe()
+    child = LaunchedTrainer(shell("head -c 300000 /dev/zero"), log)
+    child.wait()
+    passthrough, began = Passthrough(log, write), time.monotonic()
+    passthrough.catch_up()
+    assert 0.9 < time.monotonic() - began < 3.0
+    taken = 0
+    while taken < 300_000:
+        taken += len(os.read(read, 65536))
+    passthrough.close()
+    os.close(write)
+    os.close(read)
+
+
 def test_a_reader_that_leaves_does_not_stop_the_child(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.close(read)

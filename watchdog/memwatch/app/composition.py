@@ -302,11 +302,17 @@ class TrainerWatch:
             sinks=sinks,
             recorder=self._store,
             waker=self._waker,
-            await_log_end=self._log.await_end,
+            await_log_end=self._await_last_output,
             on_exit=self._lifecycle.on_exit,
             interval=session.pace.next_interval if session.pace is not None else lambda: interval_seconds,
         )
         return loop, replace(self._attached, remarks=tuple(filter(None, self._remarks)))
+
+    def _await_last_output(self) -> None:
+        """So that its last words, a traceback say, stand before what memwatch says of the end."""
+        self._log.await_end()
+        if self._child is not None and self._child.passthrough is not None:
+            self._child.passthrough.catch_up()
 
     def _open_keyboard(self, view: LiveView, snapshotter: ProcessSnapshotLauncher) -> None:
         def press(key: str) -> None:

@@ -30,6 +30,7 @@ _NOT_FORWARDED = {
 FORWARDED_SIGNALS = tuple(sorted(signal.valid_signals() - _NOT_FORWARDED))
 TERMINATING_SIGNALS = (*STOP_SIGNALS, signal.SIGQUIT)  # after these no trainer is started again
 COPY_INTERVAL_SECONDS = 0.1
+MAX_CATCH_UP_SECONDS = 1.0  # a reader may be slow or stand still (chosen)
 MAX_RUN_LOGS = 20  # files; when there are more, the oldest are deleted
 
 
@@ -48,6 +49,7 @@ class LaunchedTrainer:
         folder: Path | None = None,
     ) -> None:
         self.log = log
+        self.passthrough: Passthrough | None = None  # what shows its output, if anything does
         self.passed_on: tuple[float, str] | None = None  # the latest terminating signal that was forwarded, and when
         descriptor = _create_log(log)
         try:
@@ -123,6 +125,14 @@ class Passthrough:
         except RuntimeError:  # the limit of the pids cgroup or of the user's processes is reached
             self._thread = None
             say(f"no thread can be started: the trainer's output is shown at its end; it goes to {log}")
+
+    def catch_up(self) -> None:
+        """Wait, a second at most, until all that was written by now is copied."""
+        deadline, end = time.monotonic() + MAX_CATCH_UP_SECONDS, os.fstat(self._source).st_size
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
+            if os.lseek(self._source, 0, os.SEEK_CUR) >= end:
+                return
+            time.sleep(COPY_INTERVAL_SECONDS / 10)
 
     def close(self) -> None:
         """Copy the rest and stop."""

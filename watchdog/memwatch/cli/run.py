@@ -156,7 +156,7 @@ class _TrainerRun:
 
     def _watch(self, child: LaunchedTrainer) -> None:
         """Watch the trainer to its end and copy its output to memwatch's. It runs on whatever fails in memwatch."""
-        passthrough = Passthrough(child.log, 2 if self._config.json else 1, self._line)
+        passthrough = child.passthrough = Passthrough(child.log, 2 if self._config.json else 1, self._line)
         try:
             facts = read_started_target_facts(child.pid)
             self._argv = self._argv or facts.argv
