@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import last_line, survival_reason
+from memwatch.core.cause_of_death import last_lines, survival_reason
 from memwatch.core.events import OutOfMemorySeen
 from memwatch.core.text_and_units import printable
 
@@ -103,8 +103,10 @@ def test_a_rank_s_prefix_may_stand_before_the_line_too():
 
 
 def test_the_last_line_is_the_last_with_text():
-    assert last_line("a\nb \x1b[31mred\n  \n\r\n").startswith("b ")
-    assert last_line(" \n") == ""
+    assert last_lines("a\n  b \x1b[31mred\n  \n\r\n") == ("a", "  b red")
+    assert last_lines(" \n") == ()
+    assert last_lines("10%\r20%\r30%\r\nend\x00\r") == ("30%", "end?"), "of a bar how it was last"
+    assert last_lines("\n".join(map(str, range(99))))[0] == "87"
 
 
 @pytest.mark.parametrize("case", DIED.values(), ids=DIED)

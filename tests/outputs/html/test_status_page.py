@@ -8,7 +8,7 @@ from dataclasses import replace
 from memwatch.core.measurements import ChildMemory
 from memwatch.core.snapshot import Snapshot
 from memwatch.outputs.html.status_page import live_memory_panel, render_home_page
-from support.snapshots import GB, make_diagnosis, make_snapshot
+from support.snapshots import GB, make_dead, make_diagnosis, make_snapshot
 
 
 def page(snapshot: Snapshot) -> str:
@@ -32,6 +32,16 @@ def test_the_largest_children_are_named_and_the_others_counted() -> None:
 def test_what_grows_and_where_stand_before_the_figures() -> None:
     text = page(make_snapshot(diagnosis=make_diagnosis()))
     assert text.index("<h1") < text.index("What grows") < text.index("rose most in") < text.index("<dl>")
+
+
+def test_at_the_end_the_logs_last_lines_stand_as_they_were_printed() -> None:
+    dead = make_dead()
+    assert dead.exited is not None
+    tail = ("Traceback (most recent call last):", '  File "<main>.py", line 4', "\x1b[2Jboom")
+    text = page(replace(dead, exited=replace(dead.exited, log_tail=tail)))
+    shown = "Traceback (most recent call last):\n  File &quot;&lt;main&gt;.py&quot;, line 4\n?[2Jboom"
+    assert f"<pre>{shown}</pre>" in text
+    assert "<pre>" not in page(dead)
 
 
 def test_the_pointer_reads_what_was_used_and_what_is_expected() -> None:

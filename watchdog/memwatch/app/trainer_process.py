@@ -12,7 +12,7 @@ from memwatch.core.cause_of_death import (
     KernelRecord,
     explain_exit,
     is_consequence,
-    last_line,
+    last_lines,
     survival_reason,
 )
 from memwatch.core.checkpoint_timing import ECHO_SECONDS
@@ -236,7 +236,7 @@ class WatchedTrainer:
             kernel_log_read=kills is not None and self._was_alive,
             log_oom=self._log_oom,
             survived_oom_reason=self._log_oom_survival_reason(log, status),
-            last_words=last_line(log),
+            log_tail=last_lines(log),
             passed_on=self._passed_on(),
             cgroup_headroom_bytes=min(headrooms, default=None),
             host_headroom_bytes=self._host.available_bytes if self._host else None,

@@ -30,7 +30,14 @@ from dataclasses import dataclass
 
 from memwatch.core.events import Cause, Exited, LastCheckpoint, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.measurements import TmpfsMemory
-from memwatch.core.text_and_units import format_bytes, format_duration, index_text, printable
+from memwatch.core.text_and_units import (
+    TERMINAL_ESCAPE,
+    format_bytes,
+    format_duration,
+    index_text,
+    printable,
+    replace_unprintable,
+)
 
 LAST_WORDS_SECONDS = 60.0  # A failed allocation at most this long before a failure is its cause (chosen).
 LAST_WORDS_UNCONFIRMED_SECONDS = 10.0  # The same when the exit status is unknown (chosen).
@@ -91,7 +98,7 @@ class ExitEvidence:
     survived_oom_reason: str = ""  # why log_oom did not end the trainer; empty: it may have
     cgroup_headroom_bytes: int | None = None  # last reading; None: no cgroup limit
     host_headroom_bytes: int | None = None
-    last_words: str = ""  # the last line of the log
+    log_tail: tuple[str, ...] = ()  # the last lines of the log, printable
     passed_on: tuple[float, str] | None = None  # the last signal that `memwatch run` was sent and passed on, and when
     tmpfs: tuple[tuple[TmpfsMemory, int], ...] = ()  # the last reading, and the most taken between two samples
 
@@ -115,10 +122,10 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     """Return the end at `t` (seconds) with its cause and the lines that support it, the deciding line first."""
     cause, reason = _decide(t, evidence)
     facts = _facts(t, evidence)
-    if cause in _UNEXPLAINED and evidence.last_words:
-        facts.append(f"the log's last line: {evidence.last_words}")
+    if cause in _UNEXPLAINED and evidence.log_tail:
+        facts.append(f"the log's last line: {printable(evidence.log_tail[-1])}")
     lines = (reason, *(line for line in facts if line != reason))
-    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint)
+    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint, evidence.log_tail)
 
 
 def lost_work_text(last: LastCheckpoint) -> str:
@@ -311,6 +318,7 @@ def _facts(t: float, e: ExitEvidence) -> list[str]:
 
 # --- the log after a failed allocation --------------------------------------------------------------------------------
 
+TAIL_LINES, TAIL_CHARS = 12, 200  # of the log that are kept: a traceback of a few calls (chosen)
 AFTERMATH_LINES = 20  # Lines after a failed allocation in which a program says that it goes on (chosen).
 TRACEBACK_LINES = 400  # The longest traceback that is searched for its first line (chosen).
 SHOWN_CHARS = 4096  # Characters of a line in which patterns are searched: a bound on the time.
@@ -382,9 +390,11 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     return "" if after is None else f"the log went on: {printable(after)}"
 
 
-def last_line(log: str) -> str:
-    """The last line with text, printable; empty without one."""
-    return next((printable(line) for line in reversed(_LINE_ENDS.split(log)) if line.strip()), "")
+def last_lines(log: str) -> tuple[str, ...]:
+    """The last TAIL_LINES with text, printable, indented as in the log; of a line that was redrawn, how it was last."""
+    drawn = (line.rstrip("\r").rpartition("\r")[2].rstrip() for line in log.split("\n"))
+    shown = (replace_unprintable(TERMINAL_ESCAPE.sub("", line))[:TAIL_CHARS] for line in drawn)
+    return tuple([line for line in shown if line][-TAIL_LINES:])
 
 
 def _is_in_traceback(lines: Sequence[str], at: int) -> bool:

@@ -10,10 +10,12 @@ from html import escape
 from typing import NewType
 
 import memwatch
+from memwatch.core.cause_of_death import TAIL_CHARS
 from memwatch.core.engine import status_sentence as sentences
+from memwatch.core.events import Exited
 from memwatch.core.examination import Diagnosis
 from memwatch.core.snapshot import Expectation, GenerationRow, Severity
-from memwatch.core.text_and_units import format_bytes, format_duration, printable
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
 from memwatch.outputs.text.diagnosis_text import details, steepest_line
@@ -48,6 +50,7 @@ td.gauge{min-width:90px}
 .meter i{display:block;height:100%;background:currentColor}
 .fits,.ended_well{color:var(--fits)}.watching{color:var(--calm)}.will_not_fit{color:var(--warn)}
 .about_to_interrupt,.interrupting,.ended_badly{color:var(--act)}
+pre{overflow-x:auto;font-size:.87em;line-height:1.35}
 .bad{color:var(--bad)}.lead{font-size:1.15em}
 svg.chart{display:block;width:100%;height:auto;margin:.4em 0}
 svg.narrow{display:none}
@@ -219,6 +222,13 @@ def findings_section(diagnosis: Diagnosis | None) -> Iterator[Markup]:
             yield text_element("h3", sentences.finding_headline(one, diagnosis.unit), class_="bad")
             yield bullet_list(filter(None, details(one)))
         yield paragraph(steepest_line(diagnosis)) if diagnosis.findings else Markup("")
+
+
+def log_tail_section(exited: Exited | None) -> Markup:
+    """The last lines that the trainer logged, as they stand there."""
+    lines = exited.log_tail if exited is not None else ()
+    tail = escape("\n".join(replace_unprintable(line[:TAIL_CHARS]) for line in lines))
+    return section("The log's last lines", element("pre", Markup(tail))) if lines else Markup("")
 
 
 def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:

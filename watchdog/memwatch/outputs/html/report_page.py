@@ -50,6 +50,7 @@ def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: 
         ),
         html.paragraph(end.command or run_id, "muted"),
         html.bullet_list(ending[1:]),
+        html.log_tail_section(end.exited),
         html.section("What grows", *html.findings_section(end.diagnosis)),
         html.facts([("began", time.strftime("%Y-%m-%d %H:%M", began)), *_facts(run, time_of_day)]),
         html.section("Memory over time", html.chart_svg(*run_panels(run))),

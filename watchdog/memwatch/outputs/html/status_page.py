@@ -62,6 +62,7 @@ def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time
         html.paragraph(snapshot.sentence, "lead"),
         html.paragraph(snapshot.command or "no trainer", "muted"),
         html.bullet_list(snapshot.exited.evidence if snapshot.exited is not None else ()),
+        html.log_tail_section(snapshot.exited),
         html.section("What grows", *html.findings_section(snapshot.diagnosis)),
         html.facts(_facts(snapshot)),
         *(part for view in snapshot.resources for part in _resource(view, snapshot)),
