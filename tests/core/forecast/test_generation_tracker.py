@@ -90,8 +90,8 @@ def test_very_short_generations_are_taken_together() -> None:
     for g in range(1, 200):
         rhythm.add_samples((g * 0.5,), (100.0 + g,))
         rhythm.begin_generation(g * 0.5, float(g))
-    assert rhythm.aggregation >= 4
-    assert rhythm.ordinal == pytest.approx(199 / rhythm.aggregation, rel=0.1)
+    assert rhythm.size >= 4
+    assert rhythm.ordinal == pytest.approx(199 / rhythm.size, rel=0.1)
     assert all(s.seconds >= 1.5 for s in rhythm.summaries)
 
 
@@ -109,8 +109,22 @@ def test_growth_by_generation_is_told_whatever_few_samples_one_has(seconds: floa
         points = rhythm.points(t)
         if len(points) > 4:
             growth = (points[-1].level - points[0].level) / (points[-1].x - points[0].x)
-            assert growth / rhythm.aggregation == pytest.approx(100.0, rel=0.1)
-    assert rhythm.ordinal * rhythm.aggregation == pytest.approx(59.0, abs=4.0)
+            assert growth / rhythm.size == pytest.approx(100.0, rel=0.1)
+    assert rhythm.ordinal * rhythm.size == pytest.approx(59.0, abs=4.0)
+
+
+def test_growth_is_that_of_the_index_whatever_part_of_it_a_bar_shows() -> None:
+    """A bar is read once a second; the program runs now at five steps a second, now at twenty, a MB a step."""
+    rhythm, index, t = GenerationTracker(0.0, 0.0, None), 0.0, 0.0
+    for second in range(240):
+        t += 1.0
+        index += round(12.5 + 7.5 * math.sin(second / 20))
+        rhythm.add_samples((t,), (1e8 + 1e6 * index,))
+        rhythm.begin_generation(t, index)
+    points = rhythm.points(t)
+    for a, b in pairwise(points[::10]):
+        assert (b.level - a.level) / (b.x - a.x) / rhythm.size == pytest.approx(1e6, rel=0.15)
+    assert rhythm.ordinal * rhythm.size == pytest.approx(index, rel=0.02)
 
 
 def test_generations_that_become_long_are_no_longer_bundled() -> None:
@@ -122,8 +136,8 @@ def test_generations_that_become_long_are_no_longer_bundled() -> None:
             sampled_t += 1.0
         rhythm.begin_generation(t, float(g))
         if g == 59:
-            assert rhythm.aggregation >= 8
-    assert rhythm.aggregation == 1
+            assert rhythm.size >= 8
+    assert rhythm.size == 1
     points = rhythm.points(t)[-5:]
     assert (points[-1].level - points[0].level) / (points[-1].x - points[0].x) == pytest.approx(2000.0, rel=0.02)
 

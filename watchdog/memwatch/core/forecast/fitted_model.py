@@ -186,9 +186,7 @@ def fit_by_generation(
     fitted = fit_trend(points, noise=levels.noise)
     if prior is not None and points and len(rhythm.summaries) < OWN_GENERATIONS:
         last = points[-1]
-        line = replace(
-            prior.in_units(rhythm.aggregation), x=last.x, level=last.level, first=0, points=len(points), weight=1.0
-        )
+        line = replace(prior.in_units(rhythm.size), x=last.x, level=last.level, first=0, points=len(points), weight=1.0)
         fitted = TrendFit((line,), 0.1 * abs(line.slope), SegmentHistory(), 1.0, 0.5)
         strands, explained = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)], []
     else:

@@ -126,11 +126,11 @@ class Forecaster(GrowthEvidence):
             levels = levels_by_generation(self._rhythm, self._t)
             course = fit_by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
             if course.fit is not None:
-                bundle = self._rhythm.aggregation
+                size = self._rhythm.size
                 lines = [each.fit.best for each in course.components if each.regressor.name == "course"]
                 best = min(lines, key=lambda line: line.cost)
-                self._prior = best.persistent().in_units(1 / bundle)
-                self._prior_seconds = course.schedule.generation_seconds / bundle
+                self._prior = best.persistent().in_units(1 / size)
+                self._prior_seconds = course.schedule.generation_seconds / size
         self._run = TimeBins(RUN_BINS)
         self._rhythm = None
         self._teeth = SawtoothDetector()
@@ -238,8 +238,7 @@ class Forecaster(GrowthEvidence):
         rhythm = self._cycle
         if rhythm is None or rhythm is not self._rhythm or math.isfinite(one.level.capacity):
             return False
-        step = rhythm.step * rhythm.aggregation
-        return abs(one.level.pace - step) <= COUNTS_GENERATIONS * step
+        return abs(one.level.pace - rhythm.size) <= COUNTS_GENERATIONS * rhythm.size
 
     @property
     def _fit(self) -> TrendFit | None:
@@ -336,7 +335,7 @@ class Forecaster(GrowthEvidence):
         rhythm, per_generation = self._marked(), None
         if rhythm is not None and rhythm.seconds is not None:
             seconds = course.schedule.generation_seconds if rhythm is self._cycle else rhythm.seconds
-            per_generation = per_second * seconds / (rhythm.step * rhythm.aggregation)
+            per_generation = per_second * seconds / rhythm.size
         strand, best = course.components[0], course.fit.best
         since = None if rhythm is None or rhythm is not self._cycle else _index(rhythm, strand.first_x)
         weight = strand.weight * best.weight
@@ -353,8 +352,7 @@ class Forecaster(GrowthEvidence):
         rhythm = self._marked()
         if rhythm is None or last_generation is None:
             return math.inf
-        left = (last_generation - rhythm.index) / rhythm.step + 1.0
-        return rhythm.ordinal + left / rhythm.aggregation
+        return rhythm.ordinal + (last_generation - rhythm.index + rhythm.step) / rhythm.size
 
     def _ends(
         self,
@@ -521,4 +519,4 @@ def _index(rhythm: GenerationTracker, place: float) -> float | None:
     """The generation, as the program counts, at a place of the course."""
     if math.isinf(place):
         return None
-    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.aggregation + 1e-9) * rhythm.step
+    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.size / rhythm.step + 1e-9) * rhythm.step

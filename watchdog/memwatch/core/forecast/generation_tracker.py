@@ -54,7 +54,10 @@ LEVELS = {BaselineKind.BASE: 1.5, BaselineKind.PEAK: 2.0}  # times as clear, or 
 
 
 class GenerationTracker:
-    """Generations counted by `ordinal` from 0, whatever index the program gives them; very short ones in bundles."""
+    """Generations counted by `ordinal` from 0, whatever index the program gives them; very short ones in bundles.
+
+    One of `ordinal` is `size` of the program's index: what a log leaves out, and how many are bundled, changes nothing.
+    """
 
     def __init__(self, index: float, start_t: float, prior_seconds: float | None) -> None:
         self.index = index
@@ -64,8 +67,8 @@ class GenerationTracker:
         self.summaries: list[GenerationSummary] = []
         self.peaks = PeriodicPeakDetector()
         self.step = 1.0  # by how much the index usually grows from one marker to the next
-        self.aggregation = 1  # how many generations are taken as one
-        self.seconds = prior_seconds  # that a generation usually lasts; None before one is over
+        self.size = 1.0  # by how much in what is taken as one generation
+        self.seconds = prior_seconds  # that such a one usually lasts; None before one is over
         self.level_by = BaselineKind.MIDDLE
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
@@ -73,10 +76,10 @@ class GenerationTracker:
         self._before_t = start_t  # of the last sample before the open generation
         self._open = TimeBins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL_GENERATIONS)
-        self._enough: deque[int] = deque(maxlen=USUAL_GENERATIONS)  # of how many each bundle had been long enough
+        self._enough: deque[float] = deque(maxlen=USUAL_GENERATIONS)  # after how much of the index each was long enough
         self._latest = index  # marker
-        self._markers = 0  # since the open bundle began
-        self._is_enough = False  # whether it could stand alone
+        self._told = 0.0  # how much of the index since the open one began, without what passed while nobody watched
+        self._is_enough = False  # whether the open one is long enough to stand alone
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
         self._open.add_samples(times, used)
@@ -95,20 +98,21 @@ class GenerationTracker:
         t = max(t, self.start_t)
         step, self._latest = index - self._latest, index
         if step > 0.0:
+            self._told += step
             self._steps.append(step)
             self.step = median(self._steps, 1.0)
-        self._markers += 1
         later = self._open.split(t)
         self._before_t = self._open.items[-1].end_t if self._open.items else t
-        if not self._is_enough and not self._are_short(t):
+        grown = index - self.index
+        if not self._is_enough and not self._is_short(t):
             self._is_enough = True
-            self._enough.append(self._markers)
-        if not self._is_enough or self._is_part_of_bundle(t):
+            if self._told > 0.0:
+                self._enough.append(self._told)
+        if not self._is_enough or self._is_part_of_bundle(t, grown):
             self._open.join(later)
             return
-        self._choose_aggregation()
-        single = max(1, round((index - self.index) / self.step))  # markers may have been missed
-        passed = self._markers / self.aggregation if self._markers > 1 else float(single)
+        self._choose_size()
+        passed = grown / self.size if grown > 0.0 else 1.0  # a counter that began again
         shape = summarize_generation(self._open.items, self.start_t, t, self.ordinal + 0.5 * (passed - 1.0))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
         if shape is not None and passed < OTHER_SIZE and (seen or not self.summaries):
@@ -119,7 +123,7 @@ class GenerationTracker:
             self._learn_base()
             self.peaks.add(shape, self.base(shape))
         self.ordinal += passed
-        self.index, self.start_t, self._open, self._markers, self._is_enough = index, t, later, 0, False
+        self.index, self.start_t, self._open, self._is_enough, self._told = index, t, later, False, 0.0
 
     def add_late_marker(self, index: float) -> None:
         """The latest marker, told late, as where memwatch was away: what passed before it says nothing of a step."""
@@ -131,27 +135,28 @@ class GenerationTracker:
         if len(recent) >= 3 and not any(s.has_level_shift for s in recent) and is_torn(recent):
             self.summaries[-2] = replace(self.summaries[-2], has_level_shift=True)
 
-    def _are_short(self, t: float) -> bool:
+    def _is_short(self, t: float) -> bool:
         """What is open is too short to stand alone, and not by accident: a late marker shortens the next generation."""
-        if self.aggregation == 1 and self.summaries and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
+        if self.size <= self.step and self.summaries and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
             return False
         return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
 
-    def _is_part_of_bundle(self, t: float) -> bool:
-        """Bundles of one size keep the count of generations exact, unless this one takes far longer than usual."""
-        return self._markers < self.aggregation and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
+    def _is_part_of_bundle(self, t: float, grown: float) -> bool:
+        """More markers make a bundle of about the usual size, unless this one takes far longer than usual."""
+        return 0.0 < grown < self.size / OTHER_SIZE and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
 
-    def _choose_aggregation(self) -> None:
-        """Change the size of the bundles when it usually is far too small, or has been far too large for all."""
-        usual, most = round(median(self._enough)), max(self._enough)
-        if usual >= OTHER_SIZE * self.aggregation:
+    def _choose_size(self) -> None:
+        """Change the size when it usually is far too small, or has been far too large for all."""
+        usual, most = median(self._enough, self.size), max(self._enough, default=self.size)
+        if usual >= OTHER_SIZE * self.size:
             size = usual
-        elif OTHER_SIZE * most <= self.aggregation:
+        elif OTHER_SIZE * most <= self.size:
             size = most
         else:
             return
-        share, self.aggregation = self.aggregation / size, size
+        share, self.size = self.size / size, size
         self.ordinal *= share
+        self.seconds = None if self.seconds is None else self.seconds / share
         self.summaries[:] = [
             replace(s, ordinal=(s.ordinal + 0.5) * share - 0.5, seconds=s.seconds / share) for s in self.summaries
         ]
