@@ -125,7 +125,8 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     if cause in _UNEXPLAINED and evidence.log_tail:
         facts.append(f"the log's last line: {printable(evidence.log_tail[-1])}")
     lines = (reason, *(line for line in facts if line != reason))
-    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint, evidence.log_tail)
+    tail = evidence.log_tail if cause is not Cause.COMPLETED else ()
+    return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint, tail)
 
 
 def lost_work_text(last: LastCheckpoint) -> str:

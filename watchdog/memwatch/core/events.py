@@ -323,7 +323,7 @@ class Exited:
     exit_code: int | None = None
     signal: str | None = None
     checkpoint: LastCheckpoint | None = None  # None: there is none on disk that memwatch saw
-    log_tail: tuple[str, ...] = ()  # the last lines of the log, printable
+    log_tail: tuple[str, ...] = ()  # the last lines of the log, printable; empty when it completed
 
 
 @dataclass(frozen=True, slots=True)
