@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -127,12 +128,33 @@ def test_a_report_is_drawn_without_the_network(
     assert main(["report", str(histories[0]), "-o", str(path)]) == 0
     page = browser.open(path.as_uri(), width, dark=dark)
     kind = "narrow" if width < 860 else "wide"
-    assert page.evaluate(f"document.querySelectorAll('svg.chart.{kind}').length") >= 7
+    assert page.evaluate(f"document.querySelectorAll('svg.chart.{kind} > text.title').length") >= 7, "a panel each"
     assert page.overflow <= 0
     assert {one.partition(":")[0] for one in page.requests} <= {"file", "data", "blob"}
     assert page.problems == []
     assert page.evaluate("document.querySelectorAll('img,script').length") == 0
     keep(page, f"report-{width}", tmp_path)
+
+
+def test_under_the_pointer_a_report_says_what_each_panel_shows_there(
+    browser: Browser, histories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    assert main(["report", str(histories[0]), "-o", str(path)]) == 0
+    page = browser.open(path.as_uri(), 1100, 1600)
+    shown = (
+        "[...document.querySelector('svg.chart.wide').querySelectorAll(':scope > text.title, .column text')]"
+        ".filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
+    )
+    titles = page.evaluate(shown)
+    assert titles[:2] == ["Memory", "Forecast time of reaching the limit"]
+    box = page.evaluate(
+        "(b => [b.x + b.width * 0.7, b.y + 120])(document.querySelector('svg.chart.wide').getBoundingClientRect())"
+    )
+    page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    memory, forecast, *_ = page.evaluate(shown)
+    assert re.match(r"[0-9.]+ [MG]B.* of [0-9.]+ [MG]B, after ", memory), memory
+    assert forecast.startswith("forecast: limit after ")
 
 
 def test_two_runs_are_compared_in_one_chart(browser: Browser, histories: tuple[Path, Path], tmp_path: Path) -> None:
