@@ -369,6 +369,25 @@ def test_gaps_equal_and_backward_times_do_not_matter() -> None:
     assert error(Trace(tuple(rows[:cut]), clean.truth), rows[cut].t) < 0.10
 
 
+@given(st.lists(st.tuples(st.sampled_from((0.01, 0.4, 1.0, 2.1, 9.0, 70.0)), st.floats(-3.0, 20.0), st.integers(0, 6)),
+                min_size=30, max_size=90), st.floats(0.0, 3e7))  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_markers_of_any_length_and_step_break_nothing(markers: list[tuple[float, float, int]], growth: float) -> None:
+    """A bar shows any part of the index; one of a few generations has a peak; a counter goes back."""
+    forecaster, t, index = Forecaster(), 0.0, 0.0
+    for seconds, step, samples in markers:
+        for i in range(samples):
+            peak = 4e8 if index % 4 < 1 and i == 1 else 0.0
+            forecaster.add_samples([t + seconds * (i + 0.5) / samples], [int(1e9 + growth * index + peak)])
+        t, index = t + seconds, index + step
+        forecaster.begin_generation(t, index)
+        said = forecaster.outlook(t, 3 * 10**9, None, 500.0)
+        if said.forecast is not None and said.forecast.eta_seconds is not None:
+            assert math.isfinite(said.forecast.eta_seconds) and said.forecast.eta_seconds >= 0.0
+        if said.trend is not None and said.trend.growth_per_generation is not None:
+            assert math.isfinite(said.trend.growth_per_generation)
+
+
 def test_generations_shorter_than_the_interval_are_bounded_and_harmless() -> None:
     forecaster = Forecaster()
     for i in range(20_000):

@@ -127,6 +127,22 @@ def test_growth_is_that_of_the_index_whatever_part_of_it_a_bar_shows() -> None:
     assert rhythm.ordinal * rhythm.size == pytest.approx(index, rel=0.02)
 
 
+def test_peaks_of_generations_of_uneven_size_are_counted_and_break_nothing() -> None:
+    """Every fourth has a peak, and a generation is now 9, now 15 of the index: it is the fourth all the same."""
+    rhythm, index, t = GenerationTracker(0.0, 0.0, None), 0.0, 0.0
+    for number in range(40):
+        for second in range(20):
+            t += 1.0
+            high = 5e8 if number % 4 == 3 and 8 <= second < 12 else 0.0
+            rhythm.add_samples((t,), (1e9 + high,))
+        index += (9.0, 15.0, 12.0, 11.0, 13.0)[number % 5]
+        rhythm.begin_generation(t, index)
+    peak = rhythm.peaks.periodic_peak(False)
+    assert peak is not None and peak.regular
+    assert peak.period * rhythm.size == pytest.approx(4 * 12.0, rel=0.1)
+    assert peak.last * rhythm.size == pytest.approx(index - 0.6 * 12.0, abs=12.0)
+
+
 def test_generations_that_become_long_are_no_longer_bundled() -> None:
     rhythm, t, sampled_t = GenerationTracker(0.0, 0.0, None), 0.0, 1.0
     for g in range(1, 120):

@@ -104,6 +104,7 @@ class FittedModel:
     period: float = 1.0  # units of the course from one high to the next
     gauges: tuple[GaugeFit, ...] = ()  # that explain the growth, the one that is believed first
     by_peaks: bool = False  # its level is that of the peaks
+    begins_x: float = 0.0  # how far from a whole x the generations begin
 
     @property
     def fit(self) -> TrendFit | None:
@@ -206,6 +207,7 @@ def fit_by_generation(
         True,
         peak,
         gauges=tuple(explained),
+        begins_x=rhythm.ordinal % 1.0,
     )
 
 

@@ -170,7 +170,7 @@ class GenerationTracker:
 
     def part(self, t: float) -> float:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
-        return (t - self.start_t) / (self.seconds or MIN_SECONDS)
+        return max(0.0, t - self.start_t) / (self.seconds or MIN_SECONDS)
 
     def is_blurred(self, t: float) -> bool:
         """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""

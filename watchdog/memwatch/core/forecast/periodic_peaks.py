@@ -50,7 +50,8 @@ class PeriodicPeak:
 
 @dataclass(frozen=True, slots=True)
 class _Peak:
-    ordinal: int
+    number: int  # of the generation: the next one has the next, whatever part of the index either is
+    x: float  # its ordinal
     level: float  # of the generation, bytes
     excess: float  # bytes above its level
     above_base: float  # bytes above its base
@@ -70,21 +71,23 @@ class PeriodicPeakDetector:
 
     def add(self, shape: GenerationSummary, base: float) -> None:
         """A generation is complete; `base` is the level of its lowest parts."""
+        number = round(shape.ordinal)
         if self._all:
             last = self._all.pop()
             stayed = max(last.level, min(shape.baseline, last.level + last.excess))
             self._all.append(replace(last, fall=last.level + last.excess - stayed))
+            number = last.number + max(1, round(shape.ordinal - last.x))
         excess = shape.peak - shape.baseline
         part = onset_part(shape, shape.baseline)
-        self._all.append(_Peak(int(shape.ordinal), shape.baseline, excess, shape.peak - base, part, excess))
-        over = [p for p in self._all if p.ordinal > 0][:-1]
+        self._all.append(_Peak(number, shape.ordinal, shape.baseline, excess, shape.peak - base, part, excess))
+        over = [p for p in self._all if p.number > 0][:-1]
         falls = [p.fall for p in over]
         bound = _bound(falls, shape.baseline)
         rare = [p for p in over if p.fall > bound]
         if len(rare) > RARE_SHARE * len(over) or not rare:  # every second one, perhaps: the calmer half tells
             bound = _bound(sorted(falls)[: (len(falls) + 1) // 2], shape.baseline)
             rare = [p for p in over if p.fall > bound]
-            gaps = [b.ordinal - a.ordinal for a, b in pairwise(rare)]
+            gaps = [b.number - a.number for a, b in pairwise(rare)]
             if any(gap % min(gaps) for gap in gaps) or 1 in gaps:  # one that fell between two samples: a double gap
                 rare = []
         usual = ALIKE * median([p.excess for p in rare]) if rare else _bound([p.excess for p in over], shape.baseline)
@@ -96,7 +99,7 @@ class PeriodicPeakDetector:
         return bool(self._rare)
 
     def is_rare(self, shape: GenerationSummary) -> bool:
-        return any(p.ordinal == shape.ordinal for p in self._rare)
+        return any(p.x == shape.ordinal for p in self._rare)
 
     def periodic_peak(self, above_base: bool, error: float = 0.0) -> PeriodicPeak | None:
         """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased.
@@ -106,21 +109,23 @@ class PeriodicPeakDetector:
         if len(self._rare) < 2:
             return None
         last, every = self._rare[-1], self._every()
-        gaps = [b.ordinal - a.ordinal for a, b in pairwise(self._rare)]
+        gaps = [b.number - a.number for a, b in pairwise(self._rare)]
         off = [abs(gap - every * max(1, round(gap / every))) for gap in gaps[-RECENT_GAPS:]]  # from a multiple
         regular = all(each <= IRREGULAR_GAP_SHARE * every for each in off)
-        if self._have_ceased(last.ordinal, every, regular):
+        if self._have_ceased(last.number, every, regular):
             return None
         highs = tuple([p.above_base if above_base else p.excess for p in self._rare])
-        return PeriodicPeak(last.ordinal + last.part, float(every), highs, regular, error)
+        a, b = self._all[0], self._all[-1]
+        length = (b.x - a.x) / (b.number - a.number)  # of a generation, as the ordinal counts
+        return PeriodicPeak(last.x + last.part * length, every * length, highs, regular, error)
 
     def _every(self) -> int:
         """Generations from one to the next: the fewest that no generation contradicts which was seen."""
-        rare = {p.ordinal for p in self._rare}
-        seen = {p.ordinal for p in self._all} - rare
-        gaps = sorted(b.ordinal - a.ordinal for a, b in pairwise(self._rare))
+        rare = {p.number for p in self._rare}
+        seen = {p.number for p in self._all} - rare
+        gaps = sorted(b.number - a.number for a, b in pairwise(self._rare))
         usual = gaps[(len(gaps) - 1) // 2]
-        first, last = self._rare[0].ordinal, self._rare[-1].ordinal
+        first, last = self._rare[0].number, self._rare[-1].number
         for every in range(2, usual):
             due = range(last, first - 1, -every)
             if usual % every == 0 and not seen.intersection(due):
@@ -130,10 +135,10 @@ class PeriodicPeakDetector:
     def _have_ceased(self, last: int, every: int, regular: bool) -> bool:
         """One was due, and it did not come in that generation nor (OVERDUE) soon after; or none came for long."""
         if not regular:
-            return self._all[-1].ordinal - last > FORGOTTEN * every
-        seen = {p.ordinal for p in self._all if p.ordinal > last}
+            return self._all[-1].number - last > FORGOTTEN * every
+        seen = {p.number for p in self._all if p.number > last}
         due = range(last + every, max(seen, default=last) + 1 - GRACE_GENERATIONS, every)
-        return any(all(ordinal in seen for ordinal in range(at, at + GRACE_GENERATIONS + 1)) for at in due)
+        return any(all(number in seen for number in range(at, at + GRACE_GENERATIONS + 1)) for at in due)
 
 
 def periodic_peak_of_bins(bins: Sequence[TimeBin], first_t: float) -> PeriodicPeak | None:

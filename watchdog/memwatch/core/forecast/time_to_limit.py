@@ -326,7 +326,7 @@ def _first(
             x = met_by(above)
             if x >= first or x == math.inf:
                 break
-            first = min(first, math.ceil(x - part - 1e-9) + part)
+            first = min(first, math.ceil(x - part - course.begins_x - 1e-9) + part + course.begins_x)
     else:
         first = met_by(parts[0][1])
     if course.periodic_peak is not None:
