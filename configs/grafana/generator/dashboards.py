@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from grafana_foundation_sdk.builders import dashboard as b
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as d
 
 from generator import fleet, run
-from generator.panels import RED, SOURCE, Panel
+from generator.panels import BLUE, GREY, ORANGE, RED, SOURCE, Panel
 from generator.queries import RUN, selector
 from memwatch.outputs.metrics import metric_registry as f
 
@@ -47,7 +48,11 @@ def _run() -> b.Dashboard:
         .url("/d/memwatch-fleet?var-datasource=${datasource}")
         .keep_time(True)
     )
-    board.annotation(_annotation("interrupting", f"{selector(RUN)(f.STATE, state='interrupting')} == 1"))
+    a = selector(RUN)
+    board.annotation(_annotation("interrupting", f"{a(f.STATE, state='interrupting')} == 1", RED))
+    board.annotation(_annotation("findings", f"increase({a(f.FINDINGS)}[1m]) > 0", ORANGE))
+    board.annotation(_annotation("checkpoints", f"changes({a(f.LAST_CHECKPOINT)}[1m]) > 0", BLUE))
+    board.annotation(_annotation("generations", f"changes({a(f.GENERATION)}[1m]) > 0", GREY, is_shown=False))
     return _filled(board, run.rows())
 
 
@@ -63,13 +68,19 @@ def _variable(name: str, query: str, *, many: bool = False) -> b.QueryVariable:
     return variable.multi(True).include_all(True).all_value(".+").current(_ALL) if many else variable
 
 
-def _annotation(name: str, expr: str) -> b.AnnotationQuery:
-    return b.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(RED).expr(expr)
+def _annotation(name: str, expr: str, colour: str, *, is_shown: bool = True) -> b.AnnotationQuery:
+    """What is marked in the charts; what is not shown at first has a switch at the top."""
+    return b.AnnotationQuery().name(name).datasource(SOURCE).enable(is_shown).icon_color(colour).expr(expr)
 
 
 def _filled(board: b.Dashboard, rows: Rows) -> b.Dashboard:
     for title, panels in rows:
         row = b.Row(title)
+        if title in run.COLLAPSED:
+            for panel in panels:
+                row.with_panel(panel)
+            board.with_row(row.collapsed(True))
+            continue
         board.with_row(row.repeat("resource") if title == run.REPEATED else row)
         for panel in panels:
             board.with_panel(panel)
@@ -77,7 +88,8 @@ def _filled(board: b.Dashboard, rows: Rows) -> b.Dashboard:
 
 
 def _text(made: d.Dashboard) -> str:
-    for i, panel in enumerate(made.panels or (), start=1):
+    rows = [(one, *(getattr(one, "panels", None) or ())) for one in made.panels or ()]
+    for i, panel in enumerate(chain.from_iterable(rows), start=1):
         panel.id_val = i
     shown = json.loads(json.dumps(made, cls=JSONEncoder))
     for variable in shown["templating"]["list"]:

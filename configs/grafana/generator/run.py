@@ -14,6 +14,7 @@ a = selector(RUN)
 _RESOURCE = "{{resource}}"
 _UP: p.Names = {0: ("fails", p.RED), 1: ("works", p.GREEN)}
 REPEATED = "Memory: $resource"  # a row for each resource
+COLLAPSED = ("Readings", "GPUs", "Ranks", "memwatch")  # opened by who needs them
 
 
 def rows() -> Iterator[tuple[str, list[p.Panel]]]:

@@ -22,6 +22,7 @@ MANY_ENTRIES = 200  # Of a folder with more files (a data set), those are read t
 TEXT_BYTES = 4096  # Text that is shorter is a summary or a configuration, whatever it is called (chosen).
 BIG_BYTES = 300_000  # A file of this size in a folder that the run has made is taken for a save at once (chosen).
 _HEAD_BYTES = 512  # of a file that are looked at
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")  # bytes that no text has
 _TAIL_BYTES = 64  # by which an appended file is recognised
 _STILL_NS = 2_000_000_000  # A folder that was changed less than this ago may change again without a new mtime.
 
@@ -135,7 +136,7 @@ def content_kind(path: str) -> str:
     is_safetensors = head[8:10] == b'{"' and head[4:8] == bytes(4)
     if is_pickle or is_safetensors or head.startswith(_SERIALIZED):
         return "serialized"
-    if any(byte < 9 or 13 < byte < 27 for byte in head):
+    if _BINARY.search(head):
         return ""
     return "lines" if b"\n" in head else "text"
 
