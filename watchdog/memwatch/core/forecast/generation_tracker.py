@@ -37,6 +37,7 @@ OPEN_SLOTS = 4  # of the open generation that tell its level
 OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
+MISSED = 2.0  # so much of the index in one generation: a marker in it was not told, so it is none
 OTHER_SIZE = 1.5  # times the size of the bundles: another one is chosen
 BUNDLE_WAIT = 2.0  # usual lengths of a bundle after which it is over with however few generations
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
@@ -115,7 +116,7 @@ class GenerationTracker:
         passed = grown / self.size if grown > 0.0 else 1.0  # a counter that began again
         shape = summarize_generation(self._open.items, self.start_t, t, self.ordinal + 0.5 * (passed - 1.0))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
-        if shape is not None and passed < OTHER_SIZE and (seen or not self.summaries):
+        if shape is not None and passed < MISSED and (seen or not self.summaries):
             shape = replace(shape, seconds=shape.seconds / passed)
             add_shape(self.summaries, shape)
             self._learn_torn()
@@ -139,7 +140,9 @@ class GenerationTracker:
         """What is open is too short to stand alone, and not by accident: a late marker shortens the next generation."""
         if self.size <= self.step and self.summaries and (self.seconds or 0.0) > 2.0 * SHORT_SECONDS:
             return False
-        return t - self.start_t < SHORT_SECONDS or self._open.samples < FEW_SAMPLES
+        is_whole = self.size > self.step and self._told >= self.size  # a bundle that is a little early is no longer one
+        least = SHORT_SECONDS / OTHER_SIZE if is_whole else SHORT_SECONDS
+        return t - self.start_t < least or self._open.samples < FEW_SAMPLES
 
     def _is_part_of_bundle(self, t: float, grown: float) -> bool:
         """More markers make a bundle of about the usual size, unless this one takes far longer than usual."""

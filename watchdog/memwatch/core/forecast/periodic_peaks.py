@@ -76,7 +76,8 @@ class PeriodicPeakDetector:
             last = self._all.pop()
             stayed = max(last.level, min(shape.baseline, last.level + last.excess))
             self._all.append(replace(last, fall=last.level + last.excess - stayed))
-            number = last.number + max(1, round(shape.ordinal - last.x))
+            apart = shape.ordinal - last.x  # two of uneven size are less than two apart
+            number = last.number + (1 if apart < 2.0 else round(apart))
         excess = shape.peak - shape.baseline
         part = onset_part(shape, shape.baseline)
         self._all.append(_Peak(number, shape.ordinal, shape.baseline, excess, shape.peak - base, part, excess))
