@@ -1,4 +1,4 @@
-"""`memwatch.testing` on real memory: what is kept is told, what is freed or levels off is not."""
+"""`memwatch.testing` on real memory: it reports what a step keeps, and nothing that is freed or levels off."""
 
 from __future__ import annotations
 

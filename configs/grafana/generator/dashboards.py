@@ -80,10 +80,10 @@ def _filled(board: b.Dashboard, rows: Rows) -> b.Dashboard:
             for panel in panels:
                 row.with_panel(panel)
             board.with_row(row.collapsed(True))
-            continue
-        board.with_row(row.repeat("resource") if title == run.REPEATED else row)
-        for panel in panels:
-            board.with_panel(panel)
+        else:
+            board.with_row(row.repeat("resource") if title == run.REPEATED else row)
+            for panel in panels:
+                board.with_panel(panel)
     return board
 
 

@@ -15,7 +15,7 @@ from memwatch.core.examination import Diagnosis, Finding
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import ResourceView, Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, without_main_module
-from memwatch.outputs.charts.pointer_words import latest
+from memwatch.outputs.charts.pointer_words import latest, moment_words
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.charts.svg_axes_and_marks import (
     ChartAxis,
@@ -245,7 +245,7 @@ def comparison_panels(a: RunData, b: RunData) -> Iterator[Panel]:
             yield _panel(f"{of}At the end of each {unit}", ends, count_ticks, partial(_generation_words, unit))
         processes = [run.memory[resource].by_process if resource in run.memory else [] for run in (a, b)]
         memory = [list(chain.from_iterable(one)) for one in processes]
-        yield _panel(f"{of}Over time", memory, duration_ticks, _time_words)
+        yield _panel(f"{of}Over time", memory, duration_ticks, partial(moment_words, generations=(), unit=""))
 
 
 def _generation_ends(run: RunData, resource: str) -> list[Point]:
@@ -255,10 +255,6 @@ def _generation_ends(run: RunData, resource: str) -> list[Point]:
 
 def _generation_words(unit: str, x: float) -> str:
     return f"{unit} {math.floor(x)}"
-
-
-def _time_words(x: float) -> str:
-    return f"after {format_duration(x)}"
 
 
 def _panel(title: str, lines: Sequence[Sequence[Point]], x_ticks: Ticker, where: Callable[[float], str]) -> Panel:
