@@ -13,6 +13,7 @@ from memwatch.core.forecast.periodic_peaks import PeriodicPeakDetector
 from memwatch.core.forecast.piecewise_trend import BaselinePoint, line_t_stat
 from memwatch.core.forecast.sample_summaries import (
     MIN_SECONDS,
+    MISSED,
     SLOTS,
     GenerationSummary,
     TimeBin,
@@ -37,7 +38,6 @@ OPEN_SLOTS = 4  # of the open generation that tell its level
 OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
-MISSED = 2.0  # so much of the index in one generation: a marker in it was not told, so it is none
 OTHER_SIZE = 1.5  # times the size of the bundles: another one is chosen
 BUNDLE_WAIT = 2.0  # usual lengths of a bundle after which it is over with however few generations
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones

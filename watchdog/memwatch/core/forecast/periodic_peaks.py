@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.forecast.sample_summaries import GenerationSummary, TimeBin
+from memwatch.core.forecast.sample_summaries import MISSED, GenerationSummary, TimeBin
 from memwatch.core.robust_statistics import median, robust_sd_about
 
 REMEMBERED = 48  # generations
@@ -77,7 +77,7 @@ class PeriodicPeakDetector:
             stayed = max(last.level, min(shape.baseline, last.level + last.excess))
             self._all.append(replace(last, fall=last.level + last.excess - stayed))
             apart = shape.ordinal - last.x  # two of uneven size are less than two apart
-            number = last.number + (1 if apart < 2.0 else round(apart))
+            number = last.number + (1 if apart < MISSED else round(apart))
         excess = shape.peak - shape.baseline
         part = onset_part(shape, shape.baseline)
         self._all.append(_Peak(number, shape.ordinal, shape.baseline, excess, shape.peak - base, part, excess))

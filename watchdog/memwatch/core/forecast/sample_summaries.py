@@ -14,6 +14,7 @@ from memwatch.core.robust_statistics import trimmed_mean, variance
 from memwatch.core.sample_windows import first_beyond
 
 MIN_SECONDS = 1e-6  # two times that are closer are the same
+MISSED = 2.0  # usual sizes that one generation seems to have: a marker in it was not told
 SLOTS = 16  # equal parts of a generation in which two generations are compared
 KEPT_SHAPES = 40  # more generations than these are merged, the oldest first
 FRESH_SHAPES = 20  # the latest generations are never merged
