@@ -113,6 +113,17 @@ def test_growth_by_generation_is_told_whatever_few_samples_one_has(seconds: floa
     assert rhythm.ordinal * rhythm.size == pytest.approx(59.0, abs=4.0)
 
 
+def test_a_first_bundle_that_is_too_large_does_not_delay_the_others() -> None:
+    """The first two last 1.98 s, so a third is taken with them; from then on two are enough, and soon are taken."""
+    rhythm, t = GenerationTracker(0.0, 0.0, None), 0.0
+    for g in range(1, 13):
+        for _ in range(10):
+            t += 0.099 if g < 3 else 0.101
+            rhythm.add_samples((t,), (5e6 * g,))
+        rhythm.begin_generation(t, float(g))
+    assert (rhythm.size, len(rhythm.summaries)) == (2.0, 4)
+
+
 def test_growth_is_that_of_the_index_whatever_part_of_it_a_bar_shows() -> None:
     """A bar is read once a second; the program runs now at five steps a second, now at twenty, a MB a step."""
     rhythm, index, t = GenerationTracker(0.0, 0.0, None), 0.0, 0.0

@@ -320,7 +320,7 @@ class Forecaster(GrowthEvidence):
             return Verdict.WARMING_UP
         complete = MIN_GENERATIONS
         if self._rhythm is not None and self._rhythm is self._cycle and self._prior is None:
-            complete = int(self._rhythm.ordinal)
+            complete = len(self._rhythm.summaries)
         room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
         verdict = classify_growth(course.fit, complete, room)
         if course.has_filled and verdict in (Verdict.GROWING, Verdict.LEAK):

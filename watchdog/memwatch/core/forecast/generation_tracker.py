@@ -146,11 +146,12 @@ class GenerationTracker:
 
     def _is_part_of_bundle(self, t: float, grown: float) -> bool:
         """More markers make a bundle of about the usual size, unless this one takes far longer than usual."""
-        return 0.0 < grown < self.size / OTHER_SIZE and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
+        return 0.0 < grown < self.size - 0.5 * self.step and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
 
     def _choose_size(self) -> None:
-        """Change the size when it usually is far too small, or has been far too large for all."""
-        usual, most = median(self._enough, self.size), max(self._enough, default=self.size)
+        """Change the size when it usually is far too small, or has been far too large for the latest."""
+        usual = median(self._enough, self.size)
+        most = max([self.size, *self._enough][-COMPARED_GENERATIONS:])
         if usual >= OTHER_SIZE * self.size:
             size = usual
         elif OTHER_SIZE * most <= self.size:
