@@ -566,6 +566,24 @@ def test_a_file_of_an_older_memwatch_is_read_as_it_is_and_brought_up_to_date_by_
     assert len(list(stored_runs.events_to_replay(path, "r"))) == 1
 
 
+def test_earlier_runs_are_the_latest_of_the_program_and_say_how_they_ended(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection)
+        for i in range(1, 10):
+            command = "python3 /a/train.py --lr 1" if i % 4 else "python eval.py"
+            values = (i, f"r{i}", float(i), command)
+            connection.execute("INSERT INTO runs VALUES (?, ?, 'k', ?, ?, '/', '', 'h')", values)
+            connection.execute("INSERT INTO attempts VALUES (?, 0, 'boot', 1, 2, 1.0, 3, 4, 9.0, 'failed')", (i,))
+            ends = (i, 9.0, "oom_cgroup") if i != 7 else (i, None, None)
+            connection.execute("INSERT INTO attempts VALUES (?, 1, 'boot', 2, 2, 1.0, 3, 4, ?, ?)", ends)
+    found = stored_runs.earlier_runs(stored_runs.stored_runs(path), "r9", "python train.py")
+    assert [(one.run_id, one.cause) for one in found] == [
+        ("r7", ""),
+        *((f"r{i}", "oom_cgroup") for i in (6, 5, 3, 2)),
+    ], "the cause is that of the latest process"
+
+
 def test_another_programs_database_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     with sqlite3.connect(path) as connection:

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from hostile.defiled import EVILS, defiled, harmful, hostile, notices_of, snapshot_of
 from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.examination import Diagnosis, Growth
-from memwatch.core.snapshot import Snapshot
+from memwatch.core.snapshot import EarlierRun, Snapshot
 from memwatch.outputs.charts import run_data
 from memwatch.outputs.html import report_page, run_comparison, status_page
 from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, MetricsCollector
@@ -127,13 +127,14 @@ def elements(page: str) -> tuple[set[tuple[str, str]], set[str]]:
 
 
 def pages(snapshot: Snapshot) -> Iterator[str]:
-    yield status_page.render_home_page(snapshot, ["/metrics"], time.gmtime)
+    earlier = [EarlierRun(snapshot.run_id, 1.0, 2.0, snapshot.command)]
+    yield status_page.render_home_page(snapshot, ["/metrics"], time.gmtime, earlier=earlier)
     told = run_data.build_run_data((), snapshot.notices, snapshot)
     side = run_comparison.ComparedRun(
         snapshot.run_id, snapshot.run_id, told, report_page.describe_ending(snapshot, True)
     )
     yield run_comparison.document(side, side)
-    yield report_page.render_report(told, side.ending, snapshot.run_id, local_time=time.gmtime)
+    yield report_page.render_report(told, side.ending, snapshot.run_id, time.gmtime, earlier=earlier)
 
 
 @few

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from memwatch.core.measurements import ChildMemory
-from memwatch.core.snapshot import Snapshot
+from memwatch.core.snapshot import EarlierRun, Snapshot
 from memwatch.outputs.html.status_page import live_memory_panel, render_home_page
 from support.snapshots import GB, make_dead, make_diagnosis, make_snapshot
 
@@ -42,6 +42,15 @@ def test_at_the_end_the_logs_last_lines_stand_as_they_were_printed() -> None:
     shown = "Traceback (most recent call last):\n  File &quot;&lt;main&gt;.py&quot;, line 4\n?[2Jboom"
     assert f"<pre>{shown}</pre>" in text
     assert "<pre>" not in page(dead)
+
+
+def test_earlier_runs_say_how_they_ended() -> None:
+    runs = [EarlierRun("20260101-1", 0.0, 3600.0, "oom_cgroup"), EarlierRun("20260101-0", 0.0, 60.0, "")]
+    text = render_home_page(make_snapshot(), ["/metrics"], time.gmtime, earlier=runs)
+    rows = text.partition("Earlier runs")[2].partition("</table>")[0].split("<tr>")[2:]
+    assert "1970-01-01 00:00" in rows[0] and "OOM killer at the cgroup" in rows[0] and "20260101-1" in rows[0]
+    assert "no end recorded" in rows[1]
+    assert "Earlier runs" not in page(make_snapshot())
 
 
 def test_the_pointer_reads_what_was_used_and_what_is_expected() -> None:

@@ -66,7 +66,8 @@ def _list_runs(path: Path) -> int:
     for run in load_and_replay_run.list_runs(path):
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.begun_t))
         duration = format_duration(run.latest_t - run.begun_t)
-        print(f"{run.run_id}  {begun}  {duration:>12}  {printable(run.command, 100)}")
+        cause = printable(run.cause or "-", 20)
+        print(f"{run.run_id}  {begun}  {duration:>12}  {cause:<20}  {printable(run.command, 100)}")
         if names := load_and_replay_run.attempt_names(run):
             print(f"{'':24}its processes: {', '.join(names)}")
     return ExitCode.ENDED
@@ -90,7 +91,7 @@ def _render(loaded: LoadedRun, format: str) -> str:
 
 
 def report_html(loaded: LoadedRun) -> str:
-    return report_page.render_report(loaded.run_data, _ending(loaded), loaded.run.run_id)
+    return report_page.render_report(loaded.run_data, _ending(loaded), loaded.run.run_id, earlier=loaded.earlier)
 
 
 def report_json(loaded: LoadedRun) -> str:

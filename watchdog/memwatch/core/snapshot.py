@@ -223,6 +223,16 @@ class WatchState(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """Another run of the same program in the history."""
+
+    run_id: str
+    begun_t: float
+    seconds: float  # that it was watched
+    cause: str  # how it ended, a `Cause`; empty while it goes on, and where nobody saw its end
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole published state: the only thing that outputs read."""
 

@@ -108,3 +108,12 @@ def since_text(since: float, unit: str) -> str:
 def without_main_module(name: str) -> str:
     """A path or a type as people say it: without the main program's module."""
     return name.removeprefix("__main__.")
+
+
+def program_name(command: str) -> str:
+    """`evolve.py` of `python ../examples/evolve.py --leak`: the script, the module, or the program itself."""
+    words = command.split()
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m" or word.endswith(".py"):
+            return word.rpartition("/")[2]
+    return words[0].rpartition("/")[2] if words else ""

@@ -17,11 +17,14 @@ from typing import Any
 
 from memwatch.core.events import Event, Notice, SampleBatch, Sampled, UsageSeries, begin_t
 from memwatch.core.measurements import Target
+from memwatch.core.snapshot import EarlierRun
+from memwatch.core.text_and_units import program_name
 from memwatch.errors import HistoryError
 from memwatch.history import database_file, row_codec
 
 MAX_REPLAYED_SAMPLES = 5_000  # Samples, about, that a restarted engine is fed: a bound on the time of a start.
 MAX_REPORT_SAMPLES = 150_000  # Samples, about, in a report: a bound on its time.
+MAX_EARLIER_RUNS = 5  # Earlier runs on a page.
 MAX_BATCH_SAMPLES = 1024  # Samples in a batch: a bound on memory.
 _GRIDS = (1, 10, 60)  # Seconds; the finest grid with few enough samples is read.
 _REPLAY_RECENT = 1200  # The latest records, about the last 10 minutes, are all read.
@@ -41,7 +44,7 @@ _NOTICES = "SELECT seq, t, event, text, json FROM notices WHERE run = ? {} ORDER
 _RUNS = """SELECT -runs.id, runs.run_id, created, command, host,
     coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created),
     EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
-    boot_id, pid, start_ticks, max(attempt)
+    boot_id, pid, start_ticks, max(attempt), cause
     FROM runs JOIN attempts ON run = runs.id GROUP BY runs.id ORDER BY runs.id DESC"""
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
@@ -61,7 +64,7 @@ _END_TYPES = _row_types(int, float)
 _EVENT_TYPES = _row_types(int, str, _JSON)
 _NOTICE_TYPES = _row_types(int, float, str, str, _JSON)
 _WATCH_TYPES = _row_types(int, float, str, _JSON)
-_RUN_TYPES = _row_types(int, str, float, str, str, float, int, str, int, int, int)
+_RUN_TYPES = _row_types(int, str, float, str, str, float, int, str, int, int, int, (str, _NULL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class StoredRun:
     was_examined: bool
     attempts: int  # trainer processes, one after the other
     target: Target  # its latest process
+    cause: str  # of that one's end; empty while it lives, and where nobody saw its end
     attempt: int | None = None  # the one that is meant, from 0; None: all
 
     def elapsed_share(self, event: Event | SampleBatch) -> float:
@@ -121,8 +125,21 @@ def stored_runs(path: Path) -> list[StoredRun]:
     except (sqlite3.Error, OSError) as error:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
-        StoredRun(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks))
-        for _, run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt in rows
+        StoredRun(
+            *(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks)),
+            cause or "",
+        )
+        for _, run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt, cause in rows
+    ]
+
+
+def earlier_runs(runs: Iterable[StoredRun], run_id: str, command: str) -> list[EarlierRun]:
+    """Return the latest of the `runs` that are of the program of `command`, without the run of that ID."""
+    name = program_name(command)
+    alike = (run for run in runs if run.run_id != run_id and program_name(run.command) == name)
+    return [
+        EarlierRun(run.run_id, run.begun_t, run.latest_t - run.begun_t, run.cause)
+        for run in itertools.islice(alike, MAX_EARLIER_RUNS)
     ]
 
 

@@ -34,7 +34,7 @@ from memwatch.core.text_and_units import (
 )
 
 _ORIGINS = {"rlimit_as": "RLIMIT_AS", "rlimit_data": "RLIMIT_DATA"}
-_CAUSES = {
+_CAUSES: dict[str, str] = {
     Cause.COMPLETED: "completed",
     Cause.FAILED: "failed",
     Cause.SAVED: "interrupted by memwatch, checkpoint saved",
@@ -114,8 +114,13 @@ def first_to_end(resources: Sequence[ResourceView]) -> ResourceView:
     return min(resources, key=key)
 
 
+def cause_text(cause: str) -> str:
+    """How a trainer ended, by the value of its `Cause`; where that is empty, nobody saw it."""
+    return _CAUSES.get(cause, "no end recorded")
+
+
 def exit_text(exited: Exited) -> str:
-    text = f"ended: {_CAUSES[exited.cause]}"
+    text = f"ended: {cause_text(exited.cause)}"
     if exited.cause is Cause.UNSAVED and exited.checkpoint is not None:
         text = f"ended: interrupted by memwatch, {lost_work_text(exited.checkpoint)}"
     if exited.signal is not None and exited.cause in (Cause.SIGNALLED, Cause.UNKNOWN, Cause.UNSAVED):

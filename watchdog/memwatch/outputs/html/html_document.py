@@ -5,6 +5,7 @@ All text is escaped here: only what these functions return is markup.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NewType
@@ -14,13 +15,14 @@ from memwatch.core.cause_of_death import TAIL_CHARS
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.events import Exited
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Expectation, GenerationRow, Severity
+from memwatch.core.snapshot import EarlierRun, Expectation, GenerationRow, Severity
 from memwatch.core.text_and_units import format_bytes, format_duration, printable, replace_unprintable
 from memwatch.outputs.charts.run_data import TimedNotice
 from memwatch.outputs.charts.svg_chart import NARROW, WIDE, Panel, render_svg, stylesheet
 from memwatch.outputs.text.diagnosis_text import details, steepest_line
 from memwatch.outputs.text.formatting import format_index, format_severity, largest_phases, phase_delta, phase_heads
 
+LocalTime = Callable[[float], time.struct_time]
 Markup = NewType("Markup", str)
 
 HTML_PHASE_COLUMNS = 6  # phases that have a column
@@ -229,6 +231,20 @@ def log_tail_section(exited: Exited | None) -> Markup:
     lines = exited.log_tail if exited is not None else ()
     tail = escape("\n".join(replace_unprintable(line[:TAIL_CHARS]) for line in lines))
     return section("The log's last lines", element("pre", Markup(tail))) if lines else Markup("")
+
+
+def earlier_runs_section(runs: Sequence[EarlierRun], local_time: LocalTime) -> Markup:
+    """A table of other runs of the program, the latest first; nothing without any."""
+    rows = [
+        [
+            time.strftime("%Y-%m-%d %H:%M", local_time(run.begun_t)),
+            format_duration(run.seconds),
+            sentences.cause_text(run.cause),
+            printable(run.run_id, 40),
+        ]
+        for run in runs
+    ]
+    return section("Earlier runs", wide_table(["began", ">watched for", "how it ended", "run"], rows))
 
 
 def generations_table(rows: Sequence[GenerationRow], unit: str) -> Markup:

@@ -8,23 +8,36 @@ from operator import attrgetter
 
 from memwatch.core.engine import status_sentence as sentences
 from memwatch.core.examination import Diagnosis
-from memwatch.core.snapshot import Severity, Snapshot
-from memwatch.core.text_and_units import format_bytes, format_duration, printable, since_text, without_main_module
+from memwatch.core.snapshot import EarlierRun, Severity, Snapshot
+from memwatch.core.text_and_units import (
+    format_bytes,
+    format_duration,
+    printable,
+    program_name,
+    since_text,
+    without_main_module,
+)
 from memwatch.outputs.charts.panels import generation_panels, growing_types, run_panels
 from memwatch.outputs.charts.run_data import RunData
 from memwatch.outputs.html import html_document as html
-from memwatch.outputs.html.html_document import Markup
+from memwatch.outputs.html.html_document import LocalTime, Markup
 from memwatch.outputs.text import profile_formats
-from memwatch.outputs.text.formatting import format_needed, format_progress, format_verdict, program_name
+from memwatch.outputs.text.formatting import format_needed, format_progress, format_verdict
 
 REPORT_ROWS_FIRST, REPORT_ROWS_LAST = 200, 200  # rows kept from the ends of a longer timeline
 MAX_HEAP_TABLE_ROWS = 20  # rows of the tables of types, attributes and lines
 IN_TABLES = frozenset({"marker", "phase", "generation"})  # events that other parts of the page show
 ACTED = {"warn": "warned", "interrupt": "interrupted", "saved": "saved", "escalated": "escalated", "gave_up": "gave up"}
-LocalTime = Callable[[float], time.struct_time]
 
 
-def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: LocalTime = time.localtime) -> str:
+def render_report(
+    run: RunData,
+    ending: Sequence[str],
+    run_id: str,
+    local_time: LocalTime = time.localtime,
+    *,
+    earlier: Sequence[EarlierRun] = (),
+) -> str:
     """The page. `ending` says how the run ended and why memwatch concludes that, line by line."""
     end = run.end
     began, ended = local_time(run.start_t), local_time(run.start_t + run.end_t)
@@ -58,6 +71,7 @@ def render_report(run: RunData, ending: Sequence[str], run_id: str, local_time: 
         html.section("What it holds", _types(run), *_attributes_and_lines(end.diagnosis)),
         html.section("Expectations", html.expectations_table(end.expectations)),
         html.section("Timeline", timeline),
+        html.earlier_runs_section(earlier, local_time),
         html.footer(f", run {run_id}; times: {zone}"),
         severity=severity,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from memwatch.core.engine.status_sentence import driver_texts, first_to_end, is_telling, signal_handling_text
 from memwatch.core.events import Notice
-from memwatch.core.snapshot import ResourceView, Severity, Snapshot, Verdict, WatchState
-from memwatch.core.text_and_units import format_bytes, format_duration, printable
+from memwatch.core.snapshot import EarlierRun, ResourceView, Severity, Snapshot, Verdict, WatchState
+from memwatch.core.text_and_units import format_bytes, format_duration, printable, program_name
 from memwatch.outputs.charts.panels import resource_title
 from memwatch.outputs.charts.pointer_words import moment_words, range_words
 from memwatch.outputs.charts.run_data import chart_end_t, visible_limit_bytes
@@ -26,7 +26,7 @@ from memwatch.outputs.charts.svg_axes_and_marks import (
 )
 from memwatch.outputs.charts.svg_chart import Boundaries, Label, Panel
 from memwatch.outputs.html import html_document as html
-from memwatch.outputs.html.html_document import Markup
+from memwatch.outputs.html.html_document import LocalTime, Markup
 from memwatch.outputs.text.formatting import (
     ROUTINE_EVENTS,
     format_gauge_value,
@@ -35,16 +35,20 @@ from memwatch.outputs.text.formatting import (
     format_progress,
     format_severity,
     format_verdict,
-    program_name,
 )
 
 REFRESH_SECONDS = 5
 MAX_HTML_GENERATIONS = 12
 MOST_NOTICES = 12
-LocalTime = Callable[[float], time.struct_time]
 
 
-def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time: LocalTime = time.localtime) -> str:
+def render_home_page(
+    snapshot: Snapshot | None,
+    links: Sequence[str],
+    local_time: LocalTime = time.localtime,
+    *,
+    earlier: Sequence[EarlierRun] = (),
+) -> str:
     """The page; `links` are the paths of the others, which begin where this page is.
 
     A snapshot of None means that nothing has been read yet.
@@ -71,6 +75,7 @@ def render_home_page(snapshot: Snapshot | None, links: Sequence[str], local_time
         html.section("Processes", *_processes(snapshot)),
         html.section("Latest events", _notices(snapshot.notices, local_time)),
         html.section("What cannot be read", html.bullet_list(failed)),
+        html.earlier_runs_section(earlier, local_time),
         nav,
         html.footer(f", {time.strftime('%Y-%m-%d %H:%M:%S', local_time(snapshot.t))}"),
         refresh_seconds=REFRESH_SECONDS,

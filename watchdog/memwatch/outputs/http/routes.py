@@ -23,7 +23,7 @@ import memwatch
 from memwatch.core.events import Notice
 from memwatch.core.examination import StackGrowth
 from memwatch.core.interfaces import Clock
-from memwatch.core.snapshot import Snapshot, WatchState
+from memwatch.core.snapshot import EarlierRun, Snapshot, WatchState
 from memwatch.core.text_and_units import format_duration
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.status_json import snapshot_to_dict
@@ -59,6 +59,7 @@ class ShownWatch:
         self.is_finished = False  # the watch has ended, so the loop no longer iterates
         # Notices by event, and "tick", "page_failed", "refused", "handshake_failed".
         self.counts: Counter[str] = Counter()
+        self.earlier_runs: Sequence[EarlierRun] = ()  # of the same program
         self.metrics_collector: MetricsCollector | None = None  # made by the first scrape
         self.rendered_page: tuple[Snapshot | None, bytes] | None = None  # the last page, and the state that it shows
 
@@ -291,7 +292,7 @@ def index(shown: ShownWatch, accept: str = "") -> HttpResponse:
         links = [path for path in ROUTES if path != "/"]
         shown.rendered_page = rendered = (
             snapshot,
-            status_page.render_home_page(snapshot, links).encode("utf-8", "replace"),
+            status_page.render_home_page(snapshot, links, earlier=shown.earlier_runs).encode("utf-8", "replace"),
         )
     return HttpResponse(rendered[1], "text/html; charset=utf-8")
 

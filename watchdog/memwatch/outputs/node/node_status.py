@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from memwatch.core.engine.status_sentence import first_to_end
 from memwatch.core.snapshot import Severity
-from memwatch.core.text_and_units import encodable, format_bytes, format_duration, printable
+from memwatch.core.text_and_units import encodable, format_bytes, format_duration, printable, program_name
 from memwatch.core.trainer_rules import PolicyName, Workload
 from memwatch.outputs.node.state_channel import TrainerState
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION
-from memwatch.outputs.text.formatting import format_progress, format_severity, format_verdict, program_name
+from memwatch.outputs.text.formatting import format_progress, format_severity, format_verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,15 +62,6 @@ def format_needed(needed: MemoryNeeded) -> str:
     return needed_text(needed).removeprefix("needs ").replace(" to finish", "")
 
 
-def program_name(command: str) -> str:
-    """`evolve.py` of `python ../examples/evolve.py --leak`: the script, the module, or the program itself."""
-    words = command.split()
-    for before, word in zip(["", *words], words, strict=False):
-        if before == "-m" or word.endswith(".py"):
-            return word.rpartition("/")[2]
-    return words[0].rpartition("/")[2] if words else ""
-
-
 def format_verdict(view: ResourceView, unit: str) -> str:
     """`leak, +12.9 GB/generation`."""
     words = view.verdict.value.replace("_", " ")
