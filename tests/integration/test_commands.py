@@ -202,6 +202,8 @@ def test_doctor_of_a_trainer(folder: Folder) -> None:
     assert "of 25 (preset: evolutionary)" in checks["log"]["text"]
     assert checks["memory"]["text"].endswith("in 1 process")
     assert checks["listen"]["level"] == "note"
+    minor = "{}.{}".format(*sys.version_info[:2])
+    assert checks["heap"]["text"] == f"CPython {minor}, readable: findings name the objects that grow"
 
 
 def test_doctor_says_at_once_what_will_not_work(folder: Folder) -> None:
@@ -213,6 +215,10 @@ def test_doctor_says_at_once_what_will_not_work(folder: Folder) -> None:
     assert "cannot interrupt it" in checks["signal"]["text"]
     assert "does not exist" in checks["log"]["text"]
     assert "is exceeded by" in checks["limit"]["text"]
+    with subprocess.Popen(["sleep", "60"]) as process:
+        _, checks = examined(folder, "--pid", str(process.pid), name="no_python")
+        process.kill()
+    assert checks["heap"]["level"] == "note" and "not which objects do" in checks["heap"]["text"]
     assert Memwatch(folder, "doctor", "--pid", "1").wait() == ExitCode.CANNOT_ATTACH
 
 

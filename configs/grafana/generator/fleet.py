@@ -39,7 +39,12 @@ def _figures() -> Iterator[p.Panel]:
     yield p.figure("Warned", Line(warned), unit="none", steps=p.ANY_IS_BAD, none="0")
     unarmed = f"sum((1 - {a(f.ARMED)}) and on ({_BY}) {a(f.TARGET_UP)} == 1)"
     yield p.figure(
-        "Not armed", Line(unarmed), unit="none", steps=p.ANY_IS_BAD, none="0", note="Nobody would interrupt them."
+        "Would not be interrupted",
+        Line(unarmed),
+        unit="none",
+        steps=p.ANY_IS_BAD,
+        none="0",
+        note="memwatch only warns of these.",
     )
     failing = f"sum(1 - {a(f.SOURCE_UP)})"
     yield p.figure("Sources failing", Line(failing), unit="none", steps=p.ANY_IS_BAD, none="0")
@@ -51,11 +56,11 @@ def _runs() -> p.Panel:
     columns = {
         "up": Line(f"max by ({_BY}) ({a(f.TARGET_UP)})"),
         "state": Line(code(a, f.STATE, (one.value for one in WatchState), _BY)),
-        "armed": Line(f"max by ({_BY}) ({a(f.ARMED)})"),
+        "would interrupt": Line(f"max by ({_BY}) ({a(f.ARMED)})"),
         "verdict": Line(code(a, f.VERDICT, (one.value for one in Verdict), _BY, resource=HOST)),
-        "limit used": Line(f"max by ({_BY}) ({filled(a)})"),
-        "out of memory in": Line(_ETA),
-        "growth an hour": Line(_GROWTH),
+        "memory limit in use": Line(f"max by ({_BY}) ({filled(a)})"),
+        "time to the limit": Line(_ETA),
+        "growth per hour": Line(_GROWTH),
         "generation": Line(f"max by ({_BY}) ({a(f.GENERATION)})"),
         "of": Line(f"max by ({_BY}) ({a(f.GENERATIONS_PLANNED)})"),
         "causes found": Line(f"count by ({_BY}) ({a(f.FINDING_CONFIDENCE)})"),
@@ -65,11 +70,11 @@ def _runs() -> p.Panel:
         "instance": p.linked("This run in detail", ONE_RUN),
         "up": p.named(p.NO_YES),
         "state": p.named(STATES),
-        "armed": p.named(p.NO_YES),
+        "would interrupt": p.named(p.NO_YES),
         "verdict": p.named(VERDICTS),
-        "limit used": p.coloured("percentunit", p.FILLED),
-        "out of memory in": p.coloured("s", p.SOON),
-        "growth an hour": {"unit": "decbytes"},
+        "memory limit in use": p.coloured("percentunit", p.FILLED),
+        "time to the limit": p.coloured("s", p.SOON),
+        "growth per hour": {"unit": "decbytes"},
         "sources failing": p.coloured("none", p.ANY_IS_BAD),
     }
     note = (
@@ -77,21 +82,21 @@ def _runs() -> p.Panel:
         "the limit and the time those of the resource that is worst off."
     )
     return p.listing(
-        "All runs", columns, labels=("instance", "job"), looks=looks, note=note, height=10, sort="out of memory in"
+        "All runs", columns, labels=("instance", "job"), looks=looks, note=note, height=10, sort="time to the limit"
     )
 
 
 def _memory() -> Iterator[p.Panel]:
     yield p.bars("Who runs out first", Line(f"sort({_ETA})", _RUN), p.SOON, note="The soonest first.")
     yield p.chart(
-        "Limit used",
+        "Memory limit in use",
         Line(f"max by ({_BY}) ({filled(a)})", _RUN),
         unit="percentunit",
         note="Of the resource that is worst off.",
         steps=p.FILLED,
     )
-    yield p.chart("Growth an hour", Line(_GROWTH, _RUN), unit="decbytes", note="Of main memory.")
-    yield p.chart("Out of memory in", Line(_ETA, _RUN))
+    yield p.chart("Growth per hour", Line(_GROWTH, _RUN), unit="decbytes", note="Of main memory.")
+    yield p.chart("Time to the limit", Line(_ETA, _RUN))
 
 
 def _jobs() -> Iterator[p.Panel]:
@@ -102,16 +107,16 @@ def _jobs() -> Iterator[p.Panel]:
         "nodes watched": Line(f"count by (run_id) (count by (run_id, node) ({a(f.RUN)}))"),
         "of": Line(f"max by (run_id) ({a(f.RUN_NODES)} * {of_run})"),
         "ranks below agents": Line(f"count by (run_id) ({a(f.RANK)} * {of_run})"),
-        "out of memory in": Line(f"min by (run_id) ({eta})"),
+        "time to the limit": Line(f"min by (run_id) ({eta})"),
     }
     yield p.listing(
         "Runs by their launcher's id",
         columns,
         labels=("run_id",),
-        looks={"out of memory in": p.coloured("s", p.SOON)},
+        looks={"time to the limit": p.coloured("s", p.SOON)},
         note="One memwatch watches one node, or one rank of it.",
         width=10,
-        sort="out of memory in",
+        sort="time to the limit",
     )
     first = {"in": Line(f"bottomk by (run_id) (1, max by (run_id, node, rank, instance, job, resource) ({eta}))")}
     looks = {"instance": p.linked("This run in detail", ONE_RUN), "in": p.coloured("s", p.SOON)}

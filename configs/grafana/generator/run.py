@@ -32,10 +32,10 @@ def rows() -> Iterator[tuple[str, list[p.Panel]]]:
 def _now() -> Iterator[p.Panel]:
     state = code(a, f.STATE, (one.value for one in WatchState), "job, instance")
     yield p.figure("State", Line(state), names=STATES)
-    yield p.figure("Armed", Line(a(f.ARMED)), names=p.NO_YES, unit="none")
-    yield p.figure("Out of memory in", Line(f"min({a(f.OOM_ETA)})"), steps=p.SOON, none="not in sight")
+    yield p.figure("Would interrupt", Line(a(f.ARMED)), names=p.NO_YES, unit="none")
+    yield p.figure("Time to the limit", Line(f"min({a(f.OOM_ETA)})"), steps=p.SOON, none="not in sight")
     yield p.figure("In generation", Line(f"min({a(f.OOM_GENERATION)})"), unit="none", none="not in sight")
-    yield p.figure("Limit used", Line(f"max({filled(a)})"), unit="percentunit", steps=p.FILLED)
+    yield p.figure("Memory limit in use", Line(f"max({filled(a)})"), unit="percentunit", steps=p.FILLED)
     yield p.figure("Causes found", Line(f"count({a(f.FINDING_CONFIDENCE)})"), unit="none", none="0")
     yield p.timeline("State", Line(state, "state"), STATES, height=3)
     verdict = code(a, f.VERDICT, (one.value for one in Verdict), "job, instance, resource")
@@ -55,7 +55,7 @@ def _memory() -> Iterator[p.Panel]:
         width=24,
     )
     yield p.chart(
-        "Out of memory in",
+        "Time to the limit",
         Line(a(f.OOM_ETA), "most likely"),
         Line(a(f.OOM_ETA_LOW), "5 % are earlier", "bound"),
         Line(a(f.OOM_ETA_HIGH), "5 % are later", "bound"),
@@ -64,7 +64,7 @@ def _memory() -> Iterator[p.Panel]:
         width=8,
     )
     yield p.chart(
-        "Out of memory in generation",
+        "Generation at the limit",
         Line(a(f.OOM_GENERATION), "most likely"),
         Line(a(f.OOM_GENERATION_LOW), "5 % are earlier", "bound"),
         Line(a(f.OOM_GENERATION_HIGH), "5 % are later", "bound"),
@@ -155,7 +155,7 @@ def _readings() -> Iterator[p.Panel]:
     yield p.chart(
         "Copied on write",
         Line(a(f.TREE_COW), "copied"),
-        Line(f"{a(f.TREE_COW_GROWTH)} * 3600", "an hour", "forecast"),
+        Line(f"{a(f.TREE_COW_GROWTH)} * 3600", "per hour", "forecast"),
         width=8,
     )
     yield p.chart(

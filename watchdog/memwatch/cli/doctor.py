@@ -22,6 +22,8 @@ from memwatch.core.engine.status_sentence import limit_name, signal_handling_tex
 from memwatch.core.events import GenerationSeen
 from memwatch.core.measurements import HOST, CgroupMemory, Sample, Target, Usage
 from memwatch.core.text_and_units import format_bytes
+from memwatch.diagnosis.heap.cpython_runtime import find_interpreter
+from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
@@ -76,6 +78,7 @@ def _checks(config: Config, facts: TargetFacts | None, test_notify: bool) -> Ite
     if facts is not None:
         yield _checkpoint_files(facts)
         yield _log(config, facts)
+        yield _try("heap", lambda: _heap(config, facts), "memwatch can tell that it grows, not which objects do")
     yield _try("kernel log", _kernel_log, "only the cgroup's counters show an OOM kill")
     yield _try("history", lambda: _history(config), "nothing is stored, and a restarted watch begins from scratch")
     yield _listen(config)
@@ -157,6 +160,14 @@ def _log(config: Config, facts: TargetFacts) -> DoctorCheck:
     return DoctorCheck("log", OK, f"{path}: {found}")
 
 
+def _heap(config: Config, facts: TargetFacts) -> str:
+    if not config.diagnosis.enabled:
+        raise SourceError("diagnosis.enabled is false")
+    with closing(RemoteMemory(facts.target.pid)) as memory:
+        major, number = find_interpreter(memory).minor
+    return f"CPython {major}.{number}, readable: findings name the objects that grow"
+
+
 def _latest_generation(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
     presets = configured_presets(config)
@@ -199,7 +210,8 @@ def _memory(config: Config, facts: TargetFacts | None) -> Iterator[DoctorCheck]:
         yield DoctorCheck("cgroup", OK, _cgroup(sample.cgroup, facts is not None))
     yield from wakeups
     problem = process_priority.lock_memory() if config.daemon.lock_memory else "daemon.lock_memory is false"
-    yield DoctorCheck("memwatch", NOTE if problem else OK, problem or "its own memory is locked")
+    text = problem or "it stays in RAM (locked), so that it can act when memory is short"
+    yield DoctorCheck("memwatch", NOTE if problem else OK, text)
     yield from _gpus(config, sample, facts is not None)
     for unread in sample.unread:
         if unread.source != "nvml":
@@ -214,10 +226,10 @@ def _wakeups(cgroup: CgroupReader, sample: Sample) -> Iterator[DoctorCheck]:
     with closing(CgroupWaker(cgroup.level_directories)) as waker:
         waker.set_thresholds(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
         if waker.armed:
-            yield DoctorCheck("wakes", OK, ", ".join(waker.armed))
+            yield DoctorCheck("wake-up", OK, f"the kernel wakes memwatch between two samples: {', '.join(waker.armed)}")
         else:
             reason = waker.failure or "there is no memory cgroup"
-            yield DoctorCheck("wakes", NOTE, f"nothing but the interval and the growth decides on samples: {reason}")
+            yield DoctorCheck("wake-up", NOTE, f"{reason}: between two samples a sudden rise is not seen")
 
 
 def _limit(usage: Usage) -> DoctorCheck:

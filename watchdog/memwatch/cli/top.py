@@ -202,7 +202,8 @@ class StatusClient:
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             hint = next((hint for sign, hint in _HINTS.items() if sign in str(reason).upper()), _NO_ANSWER_HINT)
-            raise AttachError(f"no answer from {self.url}: {printable(str(reason), 200)}", hint) from error
+            text = printable((reason.strerror if isinstance(reason, OSError) else None) or str(reason), 200)
+            raise AttachError(f"no answer from {self.url}: {text[:1].lower()}{text[1:]}", hint) from error
         return _parse_status(self.url, body)
 
 
