@@ -78,9 +78,12 @@ PRESETS = import json, pathlib, sys, yaml; \
   print(json.dumps({name.stem: yaml.safe_load(name.read_text()) for name in map(pathlib.Path, sys.argv[1:])}, indent=1))
 
 RULE = configs/kubernetes/monitoring/prometheusrule.yaml
-manifests:  ## configs/kubernetes/monitoring/prometheusrule.yaml, from the rules
+ONE_FILE = configs/kubernetes/trainer-with-memwatch.yaml
+manifests: .venv/.dev  ## the rules as a manifest, and the example job with its sidecar in one file
 	sed -i '/^spec:/q' $(RULE)
 	sed -n '/^groups:/,$$p' configs/prometheus/memwatch.rules.yml | sed 's/^./  &/' >> $(RULE)
+	sed -i '/^[^#]/,$$d' $(ONE_FILE)
+	$(BIN)/kubectl kustomize configs/kubernetes/job >> $(ONE_FILE)
 
 LOCK = $(BIN)/uv pip compile -q --no-config --generate-hashes --no-annotate --python-version 3.13 \
   --custom-compile-command 'make locks' -c requirements-dev.txt

@@ -360,6 +360,34 @@ def test_prometheus_alone_is_let_in() -> None:
     assert namespace == one(built("monitoring"), "PodMonitor")["metadata"]["namespace"]
 
 
+def test_beside_a_trainer_prometheus_alone_is_let_in_and_ranks_meet_as_before() -> None:
+    policy = one(built("job"), "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod("job")["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    guarded, others = policy["ingress"]
+    [port] = guarded["ports"]
+    assert port == {"port": memwatch("job")["ports"][0]["containerPort"]}
+    [source] = guarded["from"]
+    namespace = source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert namespace == one(built("monitoring"), "PodMonitor")["metadata"]["namespace"]
+    is_open = {
+        protocol: {
+            number
+            for one in others["ports"]
+            if one.get("protocol", "TCP") == protocol
+            for number in range(one["port"], one["endPort"] + 1)
+        }
+        for protocol in ("TCP", "UDP")
+    }
+    assert "from" not in others and is_open["TCP"] == set(range(1, 65536)) - {port["port"]}
+    assert is_open["UDP"] == set(range(1, 65536))
+
+
+def test_the_example_in_one_file_is_the_example() -> None:
+    text = (FOLDER / "trainer-with-memwatch.yaml").read_text()
+    assert list(yaml.safe_load_all(text)) == built("job"), "make manifests"
+
+
 def test_the_rules_are_those_that_are_tested() -> None:
     rules = yaml.safe_load((ROOT / "configs" / "prometheus" / "memwatch.rules.yml").read_text())
     assert one(built("monitoring"), "PrometheusRule")["spec"] == rules, "make manifests"
