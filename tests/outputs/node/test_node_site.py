@@ -58,3 +58,21 @@ def test_what_is_no_page_of_it_has_none() -> None:
         assert shown.find_route(path) is None, path
     for path in ("/", "/metrics", "/trainers/7/", "/trainers/7/metrics", "/trainers/7"):
         assert shown.find_route(path) is not None, path
+
+
+def test_a_watch_that_nobody_asked_for_a_while_is_healthy_if_it_answers_now() -> None:
+    clock = FakeClock(1e6)
+    shown = NodeSite(clock, ("pod",), 1e9, lambda: 0.0)
+    answers: list[TrainerState] = []
+
+    def refresh(pids: object) -> None:
+        for one in answers:
+            shown.receive(one)
+
+    shown.refresh = refresh
+    shown.receive(state(7))
+    ask = shown.find_route("/trainers/7/-/healthy")
+    clock.t += 3600.0
+    assert ask is not None and ask("").code == 503
+    answers.append(state(7))
+    assert ask("").code == 200

@@ -171,8 +171,9 @@ def planned_text(planned: PlannedInterrupt, unit: str) -> str:
     if planned.seconds is None:
         return f"no interrupt: {planned.reason}"
     if planned.generation is None:
-        return f"interrupt in about {format_duration(planned.seconds)}"
-    return f"interrupt at about {unit} {index_text(planned.generation)}, in {format_duration(planned.seconds)}"
+        return f"interrupt {'now' if planned.seconds < 1.0 else f'in about {format_duration(planned.seconds)}'}"
+    when = "now" if planned.seconds < 1.0 else f"in {format_duration(planned.seconds)}"
+    return f"interrupt at about {unit} {index_text(planned.generation)}, {when}"
 
 
 def is_telling(needed: MemoryNeeded) -> bool:

@@ -67,6 +67,9 @@ class ShownWatch:
         """The state now."""
         return self.snapshot
 
+    def latest_iteration_t(self) -> float | None:
+        return self.last_iteration_t
+
     def find_route(self, path: str) -> Route | None:
         return partial(ROUTES[path], self) if path in ROUTES else None
 
@@ -229,7 +232,7 @@ def _respond(site: Site, request: Request, access: AccessPolicy) -> HttpResponse
 
 def healthy(shown: ShownWatch, accept: str = "") -> HttpResponse:
     """Whether memwatch's loop is running."""
-    snapshot, last_t = shown.snapshot, shown.last_iteration_t
+    last_t, snapshot = shown.latest_iteration_t(), shown.snapshot
     if snapshot is None or last_t is None:
         return HttpResponse(b"starting\n")
     silent_seconds = shown.clock.now() - last_t

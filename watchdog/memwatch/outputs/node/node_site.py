@@ -46,6 +46,10 @@ class RemoteWatch(ShownWatch):
             self._refresh([self.state.pid])
         return self.snapshot
 
+    def latest_iteration_t(self) -> float | None:
+        self.fresh_snapshot()  # a watch that answers iterates; unasked it sends its state seldom
+        return self.last_iteration_t
+
 
 class NodeSite:
     """What the HTTP server of a node shows. States arrive in one thread, requests are answered in others."""
