@@ -104,14 +104,14 @@ trust-real: .venv/.dev  ## 100 small real trainers, leaking and healthy: docs/tr
 	PYTHONPATH=watchdog:tests $(BIN)/python -m trust.real -o docs/trust/real.json
 	cd tests && PYTHONPATH=../watchdog:. ../$(BIN)/python -m trust.tables
 
-bench: .venv-bench/.made  ## docs/performance/*.json and the tables of docs/performance.md; an hour, root for some of it
+bench: .venv-bench/.made  ## docs/performance/*.json and the tables of results.md beside them; an hour, root for some of it
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/run.py $(if $(ONLY),--only $(ONLY)) $(BENCH)
 	PYTHONPATH=tests .venv-bench/bin/python tests/bench/tables.py
 
-tables: .venv/.dev  ## docs/performance.md anew from docs/performance/*.json
+tables: .venv/.dev  ## docs/performance/results.md anew from docs/performance/*.json
 	PYTHONPATH=tests $(BIN)/python tests/bench/tables.py
 
-soak: trust trust-endings trust-real soak-watch  ## all of docs/trust.md: three hours; root, a memory cgroup of version 1
+soak: trust trust-endings trust-real soak-watch  ## all of docs/trust/results.md: three hours; root, a memory cgroup of version 1
 
 soak-watch: .venv/.dev  ## an hour, and a month by a clock that is moved by hand: docs/trust/soak_*.json; fails where a bar is missed
 	PYTHONPATH=tests $(BIN)/python tests/soak/run.py $(if $(ONLY),--only $(ONLY))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 HOME = "README"
 DECISIONS = sorted(f"docs/decisions/{page.stem}" for page in Path(__file__).parent.glob("decisions/*.md"))
+RESULTS = [f"docs/{of}/results" for of in ("performance", "trust", "gallery")]
 # Every page stands here once, in the order of reading; one that does not fails the build and tests/docs.
 NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/concepts", "examples/README"],
@@ -30,7 +31,7 @@ NAVIGATION = {
         ),
         *("docs/metrics", "configs/grafana/README", "docs/runbooks", "docs/faults", "docs/trust", "docs/gallery"),
     ],
-    "Look up": ["docs/performance", "docs/glossary", "SECURITY", "CHANGELOG"],
+    "Look up": ["docs/performance", *RESULTS, "docs/glossary", "SECURITY", "CHANGELOG"],
     "Contribute": ["CONTRIBUTING", "docs/architecture", *DECISIONS],
 }
 

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from the results in docs/performance: `make tables`.
+"""The tables of docs/performance/results.md, from the results beside it: `make tables`.
 
 A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what is between is replaced. Of a program without results
 its tables say so. The one called `bars` says of each bar whether it is met.
@@ -17,8 +17,8 @@ from support.markdown import placed
 from support.measure import median
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "docs" / "performance"
+PAGE = RESULTS / "results.md"
 NONE = "not measured"
 
 
@@ -236,7 +236,7 @@ def runs_table(results: Mapping[str, Results]) -> str:
     """How each was taken."""
     rows = [
         [
-            f"[{name}](performance/{name}.json)",
+            f"[{name}]({name}.json)",
             f"`{one['command']}`",
             one["date"],
             number(one["seconds"]),

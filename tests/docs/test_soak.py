@@ -1,4 +1,4 @@
-"""docs/trust.md says of the soak what its results say."""
+"""docs/trust/results.md says of the soak what its results say."""
 
 from __future__ import annotations
 

@@ -1,19 +1,22 @@
-"""Make the tables of docs/gallery.md from runs: `PYTHONPATH=tests python -m gallery.table build/gallery/runs.jsonl`.
+"""Print a table of runs: `PYTHONPATH=watchdog:tests python -m gallery.table build/gallery/runs.jsonl`.
 
-A second argument names the columns: `program,run,clock,told by,cause`.
+A second argument names the columns: `program,run,clock,told by,cause`. With `--keep NAME` the facts of the runs go to
+docs/gallery/NAME.jsonl, and the table of that name into docs/gallery/results.md; without runs all its tables are made
+anew. A table whose facts are not there stays as it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gallery.catalogue import CATALOGUE, Program
 from memwatch.core.examination import ALLOCATED_BUFFER_FILLS
+from support.markdown import placed
 
 COLUMNS = (
     "program",
@@ -32,12 +35,29 @@ COLUMNS = (
     "CPU",
     "pace",
 )
+KEPT = Path(__file__).resolve().parents[2] / "docs" / "gallery"
+PAGE = KEPT / "results.md"
+TABLES = {  # of the page, by the names of their files: the columns
+    "log": "program,run,clock,own saves,forecast,warned,interrupted at,after saves,cause,end,CPU,pace",
+    "no_log": "program,run,clock,told by,needs,interrupted at,cause,end",
+    "clock": "program,run,clock,needs,moment,warned,interrupted at,cause,end",
+    "cgroup": "program,run,clock,own saves,forecast,warned,interrupted at,after saves,cause,end",
+}
+FACTS = (  # what a row is made of
+    *("program", "failing", "attach", "limit", "busy", "log", "limit_bytes", "seconds", "unwatched_seconds"),
+    *("memwatch_cpu_seconds", "unit", "index", "total", "from", "checkpoints", "warnings", "interrupts"),
+    *("saved_after_signal", "findings", "right_cause", "end", "true_oom_gen", "forecasts", "forecast_errors"),
+    *("needed_error", "moment_error_units", "moment_error_share"),
+)
 FORECAST_UNITS, FORECAST_SHARE = 2.0, 0.08  # by which a forecast may err: units, or of the life (2 of 25)
 NEEDED_SHARE = 0.1  # by which the memory that is needed may be told wrongly
 LATEST_SHARE = 0.8  # of the limit in use at an interrupt, below which it came much too early to be worth its while
 
 
-def row(run: Mapping[str, Any], program: Program) -> list[str]:
+Run = Mapping[str, Any]  # as runs.jsonl has it
+
+
+def row(run: Run, program: Program) -> list[str]:
     """One run as the table has it; what is wrong has a cross."""
     failing = run["failing"]
     busy = (", busy" if run["busy"] else "") + ("" if run.get("log", True) else ", no log")
@@ -68,13 +88,13 @@ def row(run: Mapping[str, Any], program: Program) -> list[str]:
     ]
 
 
-def _blamed(run: Mapping[str, Any], program: Program) -> list[str]:
+def _blamed(run: Run, program: Program) -> list[str]:
     """What a healthy run was blamed for: not its own buffer, of which it is said that it fills and will fit."""
     own = re.compile(rf"{ALLOCATED_BUFFER_FILLS}: .*(?:{program.fills or program.cause})")
     return [one for one in run["findings"] if not own.match(one)]
 
 
-def forecast(run: Mapping[str, Any]) -> str:
+def forecast(run: Run) -> str:
     """By how much forecasts erred from a third of the life on: the median, and how many told a time."""
     if "true_oom_gen" not in run:
         return ""
@@ -86,7 +106,7 @@ def forecast(run: Mapping[str, Any]) -> str:
     return marked(f"{middle:+.3g} of {true:.4g}, {len(errors)} of {run['forecasts']}", right)
 
 
-def needs(run: Mapping[str, Any], program: Program) -> str:
+def needs(run: Run, program: Program) -> str:
     """The error of the need that was reported at half of the life; only logs with a total have one."""
     if program.total is None:
         return ""
@@ -94,7 +114,7 @@ def needs(run: Mapping[str, Any], program: Program) -> str:
     return marked("none", False) if error is None else marked(f"{error:+.0%}", abs(error) <= NEEDED_SHARE)
 
 
-def moment(run: Mapping[str, Any]) -> str:
+def moment(run: Run) -> str:
     """The error of the interrupt's generation, as it was reported at half of the life."""
     if not run["failing"]:
         return ""
@@ -109,14 +129,54 @@ def marked(text: str, right: bool) -> str:
     return text if right else f"{text} ✗"
 
 
-def main() -> None:
+def table(runs: Iterable[Run], columns: Sequence[str], short: bool = False) -> str:
+    """In Markdown; `short`: a run is only healthy or failing, as the rest is the same for all and stands above."""
     programs = {one.name: one for one in CATALOGUE}
-    runs = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else COLUMNS
-    print(f"| {' | '.join(wanted)} |\n|{'---|' * len(wanted)}")
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     for run in runs:
         cells = dict(zip(COLUMNS, row(run, programs[run["program"]]), strict=True))
-        print(f"| {' | '.join(cells[column] for column in wanted)} |")
+        if short:
+            cells["run"] = cells["run"].partition(",")[0]
+        lines.append(f"| {' | '.join(cells[column] for column in columns)} |")
+    return "\n".join(lines)
+
+
+def facts(run: Run) -> Run:
+    """What is kept of a run: no texts, and no path of the machine that it ran on."""
+    kept = {name: run[name] for name in FACTS if name in run}
+    return kept | {"interrupts": [{"used": one["used"]} for one in run["interrupts"]]}
+
+
+def read_runs(path: Path) -> list[Run]:
+    """One a line."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_kept(folder: Path = KEPT) -> dict[str, list[Run]]:
+    """The runs of each table that has some."""
+    return {name: read_runs(path) for name in TABLES if (path := folder / f"{name}.jsonl").exists()}
+
+
+def filled(page: str, kept: Mapping[str, Sequence[Run]]) -> str:
+    """The page with what the runs say."""
+    for name, runs in kept.items():
+        page = placed(page, name, table(runs, TABLES[name].split(","), short=True))
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="?", type=Path)
+    parser.add_argument("columns", nargs="?", default=",".join(COLUMNS))
+    parser.add_argument("--keep", choices=TABLES, help="the table of the page that these runs are")
+    options = parser.parse_args()
+    if options.runs and not options.keep:
+        print(table(read_runs(options.runs), options.columns.split(",")))
+        return
+    if options.runs:
+        lines = (json.dumps(facts(run)) + "\n" for run in read_runs(options.runs))
+        (KEPT / f"{options.keep}.jsonl").write_text("".join(lines))
+    PAGE.write_text(filled(PAGE.read_text(), read_kept()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs the soaks, keeps what they print, and says whether it is as it should be: `make soak-watch`; see --help.
 
-Writes docs/trust/soak_hour.json and soak_month.json, as tests/bench/run.py does, and the table of docs/trust.md. Ends
-with status 1 when a bar is missed.
+Writes docs/trust/soak_hour.json and soak_month.json, as tests/bench/run.py does, and the table of
+docs/trust/results.md. Ends with status 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from soak.bars import BARS, Results, judged
 from support.markdown import placed
 
 RESULTS = ROOT / "docs" / "trust"
-PAGE = ROOT / "docs" / "trust.md"
+PAGE = RESULTS / "results.md"
 
 
 def read_results(folder: Path = RESULTS) -> dict[str, Results]:
@@ -37,7 +37,7 @@ def filled(page: str, results: Mapping[str, Results]) -> str:
 
 
 def _run_row(name: str, told: Results) -> list[str]:
-    return [f"[{name}](trust/{name}.json)", f"`{told['command']}`", told["date"], tables.number(told["seconds"])]
+    return [f"[{name}]({name}.json)", f"`{told['command']}`", told["date"], tables.number(told["seconds"])]
 
 
 def main() -> int:

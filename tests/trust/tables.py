@@ -1,4 +1,4 @@
-"""The tables of docs/trust.md, from the results beside it: `python -m trust.tables` in tests.
+"""The tables of docs/trust/results.md, from the results beside it: `python -m trust.tables` in tests.
 
 A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; what is between is replaced.
 """
@@ -15,8 +15,8 @@ from trust.figures import Figures, bars
 from trust.real_tables import confusion_table, endings_table, real_sums, real_table
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "trust.md"
 RESULTS = ROOT / "docs" / "trust"
+PAGE = RESULTS / "results.md"
 
 
 def bars_table(kept: Figures) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from support.markdown import section
+from support.markdown import rows, section
 from trust import tables
 from trust.cases import FAMILIES, draw
 from trust.figures import Figures, bars, is_wrong, results
@@ -16,6 +16,7 @@ from trust.judge import Outcome, judged
 
 SEEDS = range(5)  # of each family
 PAGE, KEPT = tables.PAGE.read_text(), tables.kept()
+SUMMARY = (tables.ROOT / "docs" / "trust.md").read_text()
 DECISIONS = ("decisions", "unseen")
 WRONG = [one for name in DECISIONS for one in KEPT[name]["results"]["wrong"]]
 KNOWN = {(one["case"], one["life"]) for one in WRONG}  # each has its cause on the page
@@ -67,8 +68,21 @@ def test_another_result_makes_another_page() -> None:
 
 
 def test_what_is_missed_has_its_cause_on_the_page() -> None:
-    told = section(PAGE, "What the decisions missed") + section(PAGE, "On other seeds")
+    told = section(SUMMARY, "What the decisions missed")
     assert [one["case"] for one in WRONG if f"`{one['case']}`" not in told] == []
+
+
+def test_the_summary_says_what_the_results_say() -> None:
+    of = [KEPT[name]["results"]["all"] for name in DECISIONS]
+    lost = [f"{one['late'] + one['MISSED']} of {one['leaking']}" for one in of]
+    interrupted = [f"{one['FALSE']} of {one['quiet'] + one['FALSE']}" for one in of]
+    false = [f"{one['untrue_causes']} of {one['processes']:,}" for one in of]
+    real = KEPT["real"]
+    lost.append(f"{real['leaking'] - real['leaking_saved']} of {real['leaking']}")
+    interrupted.append(f"{real['healthy_interrupted']} of {real['healthy']}")
+    false.append(f"{real['verdicts'].get('wrong', 0)} of {real['leaking'] + real['healthy']}")
+    assert [cells[1:] for cells in rows(SUMMARY)] == [lost, interrupted, false]
+    assert [one for one in of if f"with {100 * one['saved_share']:.1f} % saved" not in SUMMARY] == []
 
 
 def test_each_bar_can_be_missed() -> None:
