@@ -78,8 +78,10 @@ PRESETS = import json, pathlib, sys, yaml; \
   print(json.dumps({name.stem: yaml.safe_load(name.read_text()) for name in map(pathlib.Path, sys.argv[1:])}, indent=1))
 
 RULE = configs/kubernetes/monitoring/prometheusrule.yaml
+RUNBOOKS = docs/runbooks.md
 ONE_FILE = configs/kubernetes/trainer-with-memwatch.yaml
 manifests: .venv/.dev  ## the rules as a manifest, and the example job with its sidecar in one file
+	sed -i 's|runbook_url: .*#|runbook_url: $(RUNBOOKS)#|' configs/prometheus/memwatch.rules.yml
 	sed -i '/^spec:/q' $(RULE)
 	sed -n '/^groups:/,$$p' configs/prometheus/memwatch.rules.yml | sed 's/^./  &/' >> $(RULE)
 	sed -i '/^[^#]/,$$d' $(ONE_FILE)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from memwatch.app.node.node_service import HUNG_SECONDS
 from memwatch.errors import ExitCode
 from support.mainjob import Folder, Memwatch, memwatch, until
 
@@ -166,6 +167,21 @@ def test_a_watcher_that_is_killed_is_replaced_and_goes_on(node: Node, serve: Cal
     assert any("its watcher has failed (-9)" in each["text"] for each in service.named("note"))
     with sqlite3.connect(node.folder.history) as database:
         until(lambda: database.execute("select count(*) from runs").fetchone() == (2,))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(400)
+def test_a_watcher_that_hangs_is_replaced_and_goes_on(node: Node, serve: Callable[..., Memwatch]) -> None:
+    one, two = node.start("watched"), node.start("watched2")
+    service = serve()
+    sampled(service, one.pid, two.pid)
+    _, first, second = watchers(service)
+    os.kill(first, signal.SIGSTOP)
+    until(lambda: len(service.named("attached")) == 3, seconds=HUNG_SECONDS + 60.0)
+    notes = [each["text"] for each in service.named("note")]
+    assert any("its watcher hangs, and is replaced" in each for each in notes), notes
+    assert second in watchers(service) and first not in watchers(service)
+    sampled(service, one.pid, two.pid)
 
 
 def test_what_answers_http_is_replaced_and_knows_all_again(node: Node, serve: Callable[..., Memwatch]) -> None:

@@ -111,6 +111,22 @@ def test_by_cgroup_and_by_gpu(mark: str, start: Callable[..., subprocess.Popen[s
     assert not TrainerFinder([TrainerRule(match=mark, gpu=True)]).find()
 
 
+def test_a_program_that_has_a_gpu_open_is_found_by_it(
+    mark: str, start: Callable[..., subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the device's name is open, as far as /proc tells."""
+    monkeypatch.setattr("memwatch.sources.target.find_trainers.there_are_gpus", lambda: True)
+    (tmp_path / "dev").mkdir()
+    device = tmp_path / "dev" / "nvidia3"
+    device.touch()
+    held = python(start, mark, code=f"import time; kept = open({str(device)!r}); print('up', flush=True); time.sleep(99)")
+    one, shell = python(start, mark), start("sh", "-c", f"exec 9<{device}; echo up; read line; : {mark}-shell")
+    assert shell.stdout is not None and shell.stdout.readline()
+    assert pids(TrainerFinder([TrainerRule(match=mark, gpu=False)]).find()) == {one.pid: "watch"}
+    by_gpu = pids(TrainerFinder([TrainerRule(gpu=True, policy="observe")]).find())
+    assert {held.pid: "observe", shell.pid: "observe"}.items() <= by_gpu.items() and one.pid not in by_gpu
+
+
 def test_one_search_is_cheap(mark: str, start: Callable[..., subprocess.Popen[str]]) -> None:
     """The supervisor searches as rarely as its share of a core asks for, so this bounds nothing but the surprise."""
     python(start, mark)
