@@ -32,6 +32,7 @@ SHM_LINE = "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus
 SHM = OutOfMemorySeen(998.0, "shared memory full", SHM_LINE)
 SLURM_LINE = "slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed"
 SLURM = OutOfMemorySeen(998.0, "Slurm memory limit", SLURM_LINE)
+NO_SPACE = ("    sl = self._semlock = _multiprocessing.SemLock(", "OSError: [Errno 28] No space left on device")
 MB = 10**6
 
 
@@ -121,7 +122,9 @@ TABLE = [
     ("an accelerator", {"exit_code": 1, "log_oom": TPU}, Cause.ACCELERATOR_OOM),
     ("a container", {"exit_code": 137, "log_oom": CONTAINER}, Cause.OOM_CGROUP),
     ("a shell whose child was killed", {"exit_code": 137, "kernel_record": WORKER, **OWN}, Cause.OOM_CGROUP),
-    ("137 without a record", {"exit_code": 137}, Cause.FAILED),
+    ("137 without a record", {"exit_code": 137}, Cause.SIGNALLED),
+    ("a shell's SIGTERM", {"exit_code": 143}, Cause.SIGNALLED),
+    ("a status of its own", {"exit_code": 155}, Cause.FAILED),
     ("counter, own cgroup", {"exit_signal": "SIGKILL", **OWN}, Cause.OOM_CGROUP),
     ("counter, own cgroup, status unknown", OWN, Cause.OOM_CGROUP),
     (
@@ -140,7 +143,7 @@ TABLE = [
     ("Ctrl-C, it saved and ended well", {"exit_code": 0, "passed_on": (990.0, "SIGINT")}, Cause.SIGNALLED),
     ("SIGTERM long before an error", {"exit_code": 1, "passed_on": (100.0, "SIGTERM")}, Cause.FAILED),
     ("Ctrl-C after ours", {"exit_code": 130, "signalled": INT, "passed_on": (995.0, "SIGINT")}, Cause.UNSAVED),
-    ("somebody's SIGINT", {"exit_code": 130}, Cause.FAILED),
+    ("somebody's SIGINT", {"exit_code": 130}, Cause.SIGNALLED),
     ("MemoryError", {"exit_code": 1, "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
     ("MemoryError, status unknown", {"log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
     ("bad_alloc aborts", {"exit_signal": "SIGABRT", "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
@@ -159,6 +162,10 @@ TABLE = [
     ("SIGBUS with room", {"exit_signal": "SIGBUS", **shm(30 * MB, 5 * MB)}, Cause.SIGNALLED),
     ("SIGBUS, nothing known", {"exit_signal": "SIGBUS"}, Cause.SIGNALLED),
     ("a full tmpfs, another signal", {"exit_signal": "SIGSEGV", **shm(64 * MB)}, Cause.SIGNALLED),
+    ("no space, a full tmpfs", {"exit_code": 1, "log_tail": NO_SPACE, **shm(63 * MB)}, Cause.TMPFS_FULL),
+    ("no space, a tmpfs with room", {"exit_code": 1, "log_tail": NO_SPACE, **shm(30 * MB, 5 * MB)}, Cause.FAILED),
+    ("another error, a full tmpfs", {"exit_code": 1, "log_tail": ("ValueError: x",), **shm(63 * MB)}, Cause.FAILED),
+    ("no space, after ours", {"exit_code": 1, "log_tail": NO_SPACE, "signalled": INT, **shm(63 * MB)}, Cause.UNSAVED),
     ("shared memory full, as the log says", {"exit_code": 1, "log_oom": SHM}, Cause.TMPFS_FULL),
     ("Slurm", {"exit_signal": "SIGKILL", "log_oom": SLURM, "oom_kills_delta": 0}, Cause.OOM_SCHEDULER),
     ("Slurm, the child of a shell", {"exit_code": 137, "log_oom": SLURM}, Cause.OOM_SCHEDULER),

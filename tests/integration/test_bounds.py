@@ -96,6 +96,20 @@ def test_a_full_shared_memory_is_the_cause_of_a_bus_error(folder: Folder, small_
     assert 12 <= ends[-1] <= 13, "it holds twelve segments"
 
 
+def test_a_full_shared_memory_is_the_cause_of_an_error_that_names_no_file(
+    folder: Folder, small_shm: tuple[str, ...]
+) -> None:
+    code = (
+        "import multiprocessing, os, time\nwith open('/dev/shm/kept', 'wb') as kept:\n"
+        "    try:\n        while kept.write(bytes(1 << 16)): kept.flush()\n    except OSError: pass\n"
+        "    time.sleep(1.0)\n    multiprocessing.Lock()"
+    )
+    watch, status = watched(folder, code, before=small_shm)
+    [exited] = watch.named("exited")
+    assert (exited["cause"], status) == ("tmpfs_full", 1), watch.said()
+    assert exited["evidence"][0].startswith("/dev/shm was full (62.9 MB): "), exited
+
+
 def test_batches_that_fill_shared_memory_again_and_again_are_healthy(
     folder: Folder, small_shm: tuple[str, ...]
 ) -> None:

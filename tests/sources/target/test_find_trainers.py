@@ -119,7 +119,8 @@ def test_a_program_that_has_a_gpu_open_is_found_by_it(
     (tmp_path / "dev").mkdir()
     device = tmp_path / "dev" / "nvidia3"
     device.touch()
-    held = python(start, mark, code=f"import time; kept = open({str(device)!r}); print('up', flush=True); time.sleep(99)")
+    opens = f"import time; kept = open({str(device)!r}); print('up', flush=True); time.sleep(99)"
+    held = python(start, mark, code=opens)
     one, shell = python(start, mark), start("sh", "-c", f"exec 9<{device}; echo up; read line; : {mark}-shell")
     assert shell.stdout is not None and shell.stdout.readline()
     assert pids(TrainerFinder([TrainerRule(match=mark, gpu=False)]).find()) == {one.pid: "watch"}

@@ -13,11 +13,12 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | ours, and no checkpoint was seen | UNSAVED, even with status 0: many trainers save nothing |
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | as if ours |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
+| it failed, its last lines name a full device, and a tmpfs was nearly full at the last sample | TMPFS_FULL |
 | the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | `memwatch run` passed a signal on that ends programs, such as Ctrl-C's, and it ended soon after | SIGNALLED |
-| ended by a signal | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
+| ended by a signal, or 128 + its number | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
 | ended with a status | COMPLETED (0), FAILED |
 | nothing is known | UNKNOWN |
 """
@@ -52,6 +53,9 @@ _CAUSES_IN_LOG = {
     "killed by the kernel, host out of memory": Cause.OOM_HOST,
     "Slurm memory limit": Cause.OOM_SCHEDULER,
     "PBS memory limit": Cause.OOM_SCHEDULER,
+    "LSF memory limit": Cause.OOM_SCHEDULER,
+    "SGE memory limit": Cause.OOM_SCHEDULER,
+    "HTCondor memory limit": Cause.OOM_SCHEDULER,
     "shared memory full": Cause.TMPFS_FULL,
     "worker killed": Cause.WORKER_KILLED,
 }
@@ -60,8 +64,19 @@ _KILLS = frozenset(
 )  # the trainer's signal is another's
 _UNEXPLAINED = frozenset({Cause.FAILED, Cause.SIGNALLED, Cause.UNKNOWN})
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
-# as a shell reports a signalled child
-_SHELL_STATUS = {"SIGINT": 128 + 2, "SIGTERM": 128 + 15, "SIGKILL": 128 + 9, "SIGBUS": 128 + 7}
+_ENDING_SIGNALS = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGTERM": 15,
+}
+_SHELL_STATUS = {name: 128 + number for name, number in _ENDING_SIGNALS.items()}  # as a shell reports such a child
+_STATUS_SIGNAL = {status: name for name, status in _SHELL_STATUS.items()}
+_NO_SPACE = "No space left on device"
 # Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
 # shared memory is taken page by page, so that the last samples show it half written).
 NEARLY_FULL_SHARE = 0.1
@@ -185,8 +200,10 @@ def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
 
 def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
     """Look for a tmpfs without a page for the access that SIGBUS ended."""
-    if e.exit_signal != "SIGBUS" and e.exit_code != _SHELL_STATUS["SIGBUS"]:
-        return None
+    return _nearly_full(e) if "SIGBUS" in (e.exit_signal, _STATUS_SIGNAL.get(e.exit_code or 0)) else None
+
+
+def _nearly_full(e: ExitEvidence) -> tuple[Cause, str] | None:
     for tmpfs, most_taken in e.tmpfs:
         if tmpfs.total_bytes - tmpfs.used_bytes <= max(NEARLY_FULL_SHARE * tmpfs.total_bytes, most_taken):
             used = f"{format_bytes(tmpfs.used_bytes)} of it at the last sample"
@@ -213,6 +230,8 @@ def _tighter(e: ExitEvidence) -> Cause:
 
 def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     status = _status(e)
+    if e.exit_code and any(_NO_SPACE in line for line in e.log_tail) and (full := _nearly_full(e)):
+        return full
     if e.log_oom is not None and _died_of_log_oom(t, e, e.log_oom):
         return cause_in_log(e.log_oom), _limit_text(e.log_oom) + _log_line(t, e.log_oom)
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
@@ -221,7 +240,7 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
     if e.passed_on is not None and t - e.passed_on[0] <= PASSED_ON_SECONDS:
         return Cause.SIGNALLED, f"memwatch was sent {e.passed_on[1]} (Ctrl-C is SIGINT) and passed it on"
-    if e.exit_signal is not None:
+    if e.exit_signal is not None or e.exit_code in _STATUS_SIGNAL:
         return Cause.SIGNALLED, status
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
@@ -275,8 +294,8 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
 def _status(e: ExitEvidence) -> str:
     if e.exit_signal is not None:
         return f"ended by {e.exit_signal}"
-    if e.exit_code == _SHELL_STATUS["SIGKILL"]:
-        return "exit status 137, as a shell reports a child that SIGKILL ended"
+    if signal := _STATUS_SIGNAL.get(e.exit_code or 0):
+        return f"exit status {e.exit_code}, as a shell reports a child that {signal} ended"
     return f"exit status {e.exit_code}" if e.exit_code is not None else "its exit status could not be read"
 
 
@@ -328,7 +347,6 @@ _RANK_PREFIX = re.compile(r"^\[(?:rank)?\d+\]:? ?")  # [rank0]: as torchrun puts
 DYING_LINES = 4  # Lines between the one that says that a program dies and the one that names memory (chosen).
 MESSAGE_LINES = 60  # Lines of an exception's own message, of which one names the failed allocation (chosen).
 _RAISED = (None, 1, 2, 17)  # status where an exception ends a Python, Java, R or Julia; a Go; a process of torch_xla
-_ABORTED = 128 + 6  # the status of a shell whose child aborted
 _EXCEPTION = re.compile(
     r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt|Timeout|Expired)(?=:\s|$)|^SystemExit(?=:\s|$)|^Fatal Python error"
 )
@@ -375,7 +393,7 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return "its line is not at the end of the log"
     was_killed = cause_in_log(seen) in _KILLS
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
-    if exit_signal is not None or exit_code == _ABORTED:
+    if exit_signal is not None or exit_code == _SHELL_STATUS["SIGABRT"]:
         died = len(lines) - at <= AFTERMATH_LINES if was_killed else aborts
         return "" if died else "nothing in the log says that the program ended because of it"
     if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
