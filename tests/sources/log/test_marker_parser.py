@@ -172,6 +172,11 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Writing model shards: 0%| | 0/1 [00:00<?, ?it/s]", "writing"),
         ("Writing model shards: 50%|#####     | 1/2 [00:00<?, ?it/s]", None),
         ("[ITER 7000] Saving Gaussians", "writing"),
+        ("Saving new best policy, reward=1.083!", "writing"),
+        ("[08/21 09:32:12] ppdet.utils.checkpoint INFO: Save checkpoint: output/best_model", "writing"),
+        ("Save model to ckpts/TransE_l2_wn18rr_3", "writing"),
+        ("Save model parameters every 500 steps", None),
+        ("save_checkpoint: true", None),
         ("Configuration saved in out/checkpoint-20/config.json", None),
         ("tokenizer config file saved in out/checkpoint-20/tokenizer_config.json", None),
         ("saved nothing: error writing model.safetensors", None),
@@ -276,6 +281,18 @@ def test_the_outer_loop_is_the_clock() -> None:
     assert [h.event.index for h in hits if h.event.unit == "generation"] == [1, 2, 3]
 
 
+def test_a_bar_without_a_name_is_the_clock_that_lines_name_now_and_then() -> None:
+    lines = []
+    for i in range(1, 200):
+        lines.append(f"Training progress: {i // 2:>3}%|{'#' * (i // 20):<10}| {i * 10}/2000 [00:01<00:09, 99.00it/s]")
+        if i % 50 == 0:
+            lines.append(f"[ITER {i * 10}] Evaluating test: L1 0.05")
+    finder, hits = find("\n".join(lines) + "\n")
+    assert (finder.unit, finder.total) == ("iteration", 2000)
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)][-1] == 1990
+    assert len(hits) > 190
+
+
 def test_an_outer_loop_that_shows_itself_late_takes_over() -> None:
     inner = "".join(f"Epoch {e}/3\nloss: 0.5\n" for e in (1, 2, 3))
     finder, hits = find("".join(f"{inner}finished Generation {g}\n" for g in (1, 2, 3)))
@@ -325,7 +342,8 @@ def test_what_a_line_says_of_its_unit(line: str, unit: str, index: int, total: i
     [
         "Best is trial 3 with value: 0.5", "no improvement since epoch 4", "resuming from epoch 12", "max_epoch=30",
         "batch_in_epoch: 7", "episodes_this_iter: 190", "loaded checkpoint (epoch 12)", "epoch 0.33", "step-1",
-        "a step 5% further", "in 10 epochs", "warmup_epoch: 3", "epoch 12:30 started", "eps=1", "epoch .5",
+        "a step 5% further", "[eval batch=3/50]", "val_step: 7", "test iteration 9",
+        "in 10 epochs", "warmup_epoch: 3", "epoch 12:30 started", "eps=1", "epoch .5",
     ],
 )  # fmt: skip
 def test_what_is_said_of_another_unit_or_of_none(line: str) -> None:
@@ -417,6 +435,10 @@ def test_a_last_index_that_stands_for_the_total() -> None:
         ("  train_iters ..................... 500", "iteration", 500),
         ("  Total optimization steps = 1,377", "step", 1377),
         ("Starting Flower ServerApp, config: num_rounds=4, no round_timeout", "round", 4),
+        ("I0211 23:50:04.121400 134871203092480 pyconfig.py:405] Config param steps: 160", "step", 160),
+        ("{'steps': 160, 'lr': 0.1}", "step", 160),
+        ("Config param learning_rate_schedule_steps: 160", "step", None),
+        ("gradient accumulation steps: 8", "step", None),
         ("did not improve for 10 epochs", "epoch", None),
         ("training stops after no improvement for 10 epochs", "epoch", None),
         ("eval_steps=500, logging_steps=10", "step", None),

@@ -16,6 +16,7 @@ INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
 INNER_LOOP_MOVES = 64
 # Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
 STANDING_MOVES = 8
+SAME_CLOCK_INCREMENTS = 8  # of a counter without a name for each value of a named one that is where it is (chosen)
 MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
@@ -164,6 +165,16 @@ class LogCounter(Progression):
         """Whether it is where `other` is."""
         return self.last is not None and other.last is not None and abs(self.last - other.last) <= 1
 
+    def is_same_clock_as(self, named: LogCounter) -> bool:
+        """Whether this counter, which has no name, is told far more often than `named` and is where that is.
+
+        `[ITER 7000] evaluating` now and then, beside a bar that is drawn at 7000 of 30000.
+        """
+        if not self.is_unnamed or self.last is None or named.last is None or self.decrements or named.decrements:
+            return False
+        apart = (self.last - (self.first or 0.0)) / max(self.increments, 1)
+        return self.increments >= SAME_CLOCK_INCREMENTS * named.values and abs(self.last - named.last) <= apart
+
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.
 
@@ -221,6 +232,9 @@ class PrimaryCounterSelector:
             self.changes += 1
         ready = [s for s in counters if s.is_ready]
         best = _outermost(max(ready, key=lambda s: s.priority, default=None), ready)
+        if best is not None and (same := next((s for s in ready if s.is_same_clock_as(best)), None)):
+            same.rename(best.unit, (best.priority[0], best.priority[1] + 1))
+            best = same
         if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
             best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):

@@ -68,6 +68,8 @@ _OTHER = re.compile(
     r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|this|(?:in|per|of)(?=_))"
     r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?)[\s_:('\"]{0,4}$"
 )
+# `[Eval batch=3/50]`, `val_step: 7`: not of the training
+_OF_EVALUATION = re.compile(r"(?<![^\W_])(?:eval|evaluation|valid|val|validation|test|testing|sanity)[ _]{1,2}$")
 # [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
     r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
@@ -122,6 +124,10 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
             unit in found
             or (plural and match["word"] == "ep")
             or _OTHER.search(text, max(0, match.start() - _BEFORE_CHARS), match.start())
+            or (
+                UNIT_PRIORITY[unit] < UNIT_PRIORITY["epoch"]
+                and _OF_EVALUATION.search(text, max(0, match.start() - _BEFORE_CHARS), match.start())
+            )
         ):
             continue
         found.add(unit)
