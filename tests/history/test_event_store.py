@@ -225,6 +225,14 @@ def test_a_successor_goes_on_with_the_run_unless_it_had_completed(path: Path, ca
     store.close()
 
 
+def test_the_same_process_is_the_same_run_whatever_log_it_is_watched_with(path: Path) -> None:
+    store, first = begun(path, key="started by memwatch run")
+    store.close()
+    again, second = begun(path, key="attached, with a log")
+    again.close()
+    assert second == OpenedRun(first.run_id, 0, resumed=True, new_attempt=False)
+
+
 def test_another_key_is_another_run(path: Path) -> None:
     store, first = begun(path)
     store.close()

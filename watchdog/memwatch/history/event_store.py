@@ -93,7 +93,7 @@ class HistoryStore:
     def open_run(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> OpenedRun:
         """Find the run that this trainer process belongs to, or begin one; `key` comes from `run_identity.run_key`.
 
-        The process that was watched before continues its attempt. A successor of a process that is gone and did not
+        The process that was watched before continues its attempt, whatever its key was then. A successor of a process that is gone and did not
         complete is a new attempt of its run. Any other process begins a new run, and so does a process that another
         memwatch watches now.
         """
@@ -171,8 +171,10 @@ class HistoryStore:
     def _find(self, key: str, target: Target) -> OpenedRun | None:
         attempts = self._connection.execute(
             """SELECT run_id, attempt, boot_id, pid, start_ticks, watcher_pid, watcher_start_ticks, cause
-            FROM attempts JOIN runs ON run = runs.id WHERE key = ? ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
-            (key,),
+            FROM attempts JOIN runs ON run = runs.id
+            WHERE key = ? OR (boot_id = ? AND pid = ? AND start_ticks = ?)
+            ORDER BY runs.id DESC, attempt DESC LIMIT 100""",
+            (key, *_identity(target)),
         ).fetchall()
         others = []
         for run_id, attempt, *process, watcher, watcher_ticks, cause in attempts:
