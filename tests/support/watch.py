@@ -64,7 +64,7 @@ class Script(Steady):
         if t is not None:
             self.generations.append(index)
 
-    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
+    def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
         return self.rate * seconds
 
     def outlook(self, *asked: object, **options: object) -> Outlook:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +65,7 @@ from memwatch.core.measurements import (
 )
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Verdict, WatchState
+from memwatch.history.csv_trace import replay_notices
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)
@@ -1279,3 +1281,16 @@ def test_a_marker_that_is_told_late_begins_at_its_own_time():
     watch.look(1)
     row = watch.engine.snapshot().resources[0].generations[-1]
     assert (row.index, row.start_t, row.partial) == (2, 25.0, True)
+
+
+def test_others_that_begin_late_to_take_the_limit_do_not_pass_for_the_load(tmp_path: Path) -> None:
+    """The trainer stands at 7.4 GB; from 80 s on others take 100 MB/s of the 13 GB, and at 136 s nothing is left."""
+    lines = ["t,rss,limit,gen"]
+    for i in range(228):
+        t = 0.6 * i
+        rss = 7_400_000_000 + 40_000_000 * (i % 3)
+        lines.append(f"{t:.2f},{rss},{round(13e9 - max(0.0, t - 80.0) * 1e8)},{int(t // 7)}")
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(lines))
+    [interrupt] = [one for one in replay_notices(trace, Policy(checkpoint_seconds=1.8)) if one.event == "interrupt"]
+    assert 115.0 < interrupt.t < 134.0

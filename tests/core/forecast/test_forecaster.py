@@ -115,11 +115,11 @@ def test_a_leak_that_begins_late_is_seen_after_five_generations(make, seed: int)
     assert error(trace, trace.truth.begins_t[begin + 6]) < 0.15
 
 
-def risen(levels: Sequence[float], seconds: float, warm_up_seconds: float = 0.0) -> float:
+def risen(levels: Sequence[float], seconds: float, since_t: float = 0.0) -> float:
     """GB, of a sample a second."""
     forecaster = Forecaster()
     forecaster.add_samples([float(t) for t in range(len(levels))], [int(level * GB) for level in levels])
-    return forecaster.greatest_rise_bytes(seconds, warm_up_seconds) / GB
+    return forecaster.greatest_rise_bytes(seconds, since_t) / GB
 
 
 def test_the_greatest_rise_is_that_within_the_time_and_not_that_of_the_load():
@@ -127,7 +127,7 @@ def test_the_greatest_rise_is_that_within_the_time_and_not_that_of_the_load():
     assert risen([1, 2, 1, 3, 4, 2], seconds=2.0) == 3.0
     assert risen([1, 2, 1, 3, 4, 2], seconds=100.0) == 3.0
     assert risen([4, 3, 2, 1], seconds=100.0) == 0.0
-    assert risen([0, 50, 51, 52], seconds=1.0, warm_up_seconds=1.0) == 1.0
+    assert risen([0, 50, 51, 52], seconds=1.0, since_t=1.0) == 1.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

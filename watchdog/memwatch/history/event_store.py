@@ -93,9 +93,9 @@ class HistoryStore:
     def open_run(self, key: str, attached: Attached, now: float, cwd: str = "", log: str = "") -> OpenedRun:
         """Find the run that this trainer process belongs to, or begin one; `key` comes from `run_identity.run_key`.
 
-        The process that was watched before continues its attempt, whatever its key was then. A successor of a process that is gone and did not
-        complete is a new attempt of its run. Any other process begins a new run, and so does a process that another
-        memwatch watches now.
+        The process that was watched before continues its attempt, whatever its key was then. A successor of a process
+        that is gone and did not complete is a new attempt of its run. Any other process begins a new run, and so does a
+        process that another memwatch watches now.
         """
         self._write((), (), patient=False)
         texts = map(encodable, (attached.command, cwd, log, os.uname().nodename))

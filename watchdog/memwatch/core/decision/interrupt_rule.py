@@ -181,8 +181,8 @@ class DecisionContext:
         return self.limit.headroom_bytes <= self._most_bytes(seconds)
 
     def _most_bytes(self, seconds: float) -> float:
-        warm_up = min(LOADING_LEADS * self.lead, 0.5 * self.watched_seconds)
-        fastest = self.growth.greatest_rise_bytes(seconds, warm_up)
+        loaded_t = self.resource.first_t + min(LOADING_LEADS * self.lead, 0.5 * self.watched_seconds)
+        fastest = self.growth.greatest_rise_bytes(seconds, loaded_t)
         return ROOM_FACTOR * max(fastest, self.checkpoint_cost.bytes)
 
     def numbers(self) -> dict[str, Any]:

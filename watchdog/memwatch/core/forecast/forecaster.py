@@ -147,9 +147,8 @@ class Forecaster(GrowthEvidence):
         peak = self._model.periodic_peak if self._model is not None else None
         return peak.excess if peak is not None else 0.0
 
-    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
-        first_t = self._run.items[0].start_t + warm_up_seconds if self._run.items else 0.0
-        items = [item for item in self._run.items if item.start_t >= first_t]
+    def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
+        items = [item for item in self._run.items if item.start_t >= since_t]
         most, highs = 0.0, deque[int]()  # of the items within the time, latest first, ever higher
         for i in range(len(items) - 1, -1, -1):
             while highs and items[highs[-1]].high <= items[i].high:

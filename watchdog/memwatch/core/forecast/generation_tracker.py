@@ -39,6 +39,7 @@ OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
 SHORT_SECONDS = 2.0  # generations shorter than this, or with ...
 FEW_SAMPLES = 3  # ... fewer samples than this, are taken together: their shape is not seen
 OTHER_SIZE = 1.5  # times the size of the bundles: another one is chosen
+FAR_SMALLER = 4.0  # times as large as the latest needed: at once
 BUNDLE_WAIT = 2.0  # usual lengths of a bundle after which it is over with however few generations
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
 
@@ -99,6 +100,8 @@ class GenerationTracker:
         t = max(t, self.start_t)
         step, self._latest = index - self._latest, index
         if step > 0.0:
+            if not self._steps:
+                self._rescale(step)
             self._told += step
             self._steps.append(step)
             self.step = median(self._steps, 1.0)
@@ -107,7 +110,7 @@ class GenerationTracker:
         grown = index - self.index
         if not self._is_enough and not self._is_short(t):
             self._is_enough = True
-            if self._told > 0.0:
+            if self._told > 0.0 and self.ordinal > 0.0:  # the first one began somewhere
                 self._enough.append(self._told)
         if not self._is_enough or self._is_part_of_bundle(t, grown):
             self._open.join(later)
@@ -149,18 +152,27 @@ class GenerationTracker:
         return 0.0 < grown < self.size - 0.5 * self.step and t - self.start_t < BUNDLE_WAIT * (self.seconds or 0.0)
 
     def _choose_size(self) -> None:
-        """Change the size when it usually is far too small, or has been far too large for the latest."""
-        usual = median(self._enough, self.size)
-        most = max([self.size, *self._enough][-COMPARED_GENERATIONS:])
-        if usual >= OTHER_SIZE * self.size:
-            size = usual
+        """Change the size when it usually is far too small, or has been too large for all, or far too for the latest.
+
+        The first of three is refined by the others.
+        """
+        usual, most = median(self._enough, self.size), max(self._enough, default=self.size)
+        latest = max([self.size, *self._enough][-COMPARED_GENERATIONS:])
+        is_refined = len(self._enough) == COMPARED_GENERATIONS and OTHER_SIZE * usual > self.size
+        if usual >= OTHER_SIZE * self.size or is_refined:
+            self._rescale(usual)
         elif OTHER_SIZE * most <= self.size:
-            size = most
-        else:
+            self._rescale(most)
+        elif FAR_SMALLER * latest <= self.size:
+            self._rescale(latest)
+
+    def _rescale(self, size: float) -> None:
+        if size == self.size:
             return
         share, self.size = self.size / size, size
         self.ordinal *= share
         self.seconds = None if self.seconds is None else self.seconds / share
+        self._longest = None if self._longest is None else self._longest / share
         self.summaries[:] = [
             replace(s, ordinal=(s.ordinal + 0.5) * share - 0.5, seconds=s.seconds / share) for s in self.summaries
         ]

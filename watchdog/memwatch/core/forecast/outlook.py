@@ -51,8 +51,8 @@ class TimeToLimitProtocol(Protocol):
 class GrowthEvidence:
     """What the samples show of the growth, asked of a forecaster right after its outlook; here: nothing was seen."""
 
-    def greatest_rise_bytes(self, seconds: float, warm_up_seconds: float) -> float:
-        """Bytes by which memory rose within so many seconds, at most; what was before the warm-up's end left out."""
+    def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
+        """Bytes by which memory rose within so many seconds, at most, since a time."""
         return 0.0
 
 
