@@ -254,7 +254,7 @@ while True:
 
 def test_growth_is_recorded_beside_an_examination():
     with running([sys.executable, "-c", RISES]) as trainer, examiner(trainer.pid) as one:
-        one.start_examination(replace(ASKED, reason="rise", record_seconds=2.0))
+        one.start_examination(replace(ASKED, reason="rise", record_seconds=6.0))
         one.start_examination(ASKED)
         ended: list[Diagnosed] = []
         end = time.monotonic() + 60

@@ -180,14 +180,22 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     facts = {"program": program.name, **asdict(setting), "limit_bytes": limit, "memwatch_exit": code}
     facts |= {"seconds": time.monotonic() - begun, "memwatch_cpu_seconds": own, **seen(events, program)}
-    facts |= plan_errors(events, begun_t, alone, setting)
+    peak = own_peak(folder) if facts["end"] == "completed" else max(alone.counted(setting.limit))
+    facts |= plan_errors(events, begun_t, peak)
     return facts | (forecast_errors(events, begun_t, alone, setting.limit, limit) if setting.failing else {})
 
 
-def plan_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, setting: Setting) -> dict[str, Any]:
+def own_peak(folder: Path) -> int:
+    """The most that this run had: some programs need far more in one run than in another."""
+    report = [sys.executable, "-m", "memwatch", "report", "--json"]
+    found = json.loads(subprocess.run(report, env=environ(folder), capture_output=True, check=True).stdout)
+    return int(found["resources"][0]["peak"])
+
+
+def plan_errors(events: list[dict[str, Any]], begun_t: float, peak: int) -> dict[str, Any]:
     """Compare the need and the interrupt's moment, as reported at half of the life, with what happened.
 
-    The unwatched run shows what is needed. The moment's error is in units of the log, and a share of those until then.
+    `peak`: bytes that a whole run needs: this one, or where it was interrupted an unwatched one. The moment's error is in units of the log, and a share of those until then.
     """
     ends = [one for one in events if one["event"] in ("interrupt", "exited")]
     if not ends:
@@ -196,7 +204,7 @@ def plan_errors(events: list[dict[str, Any]], begun_t: float, alone: Unwatched, 
     told = [one for one in events if "needed" in one and one["t"] <= begun_t + 0.5 * life_s]
     found: dict[str, Any] = {}
     if told and told[-1]["needed"] is not None:
-        found["needed_error"] = told[-1]["needed"] / max(alone.counted(setting.limit)) - 1.0
+        found["needed_error"] = told[-1]["needed"] / peak - 1.0
     if ends[0]["event"] == "interrupt" and ends[0]["gen"] and told and told[-1]["interrupt_gen"] is not None:
         found["moment_error_units"] = told[-1]["interrupt_gen"] - ends[0]["gen"]
         found["moment_error_share"] = found["moment_error_units"] / ends[0]["gen"]
