@@ -195,7 +195,8 @@ def own_peak(folder: Path) -> int:
 def plan_errors(events: list[dict[str, Any]], begun_t: float, peak: int) -> dict[str, Any]:
     """Compare the need and the interrupt's moment, as reported at half of the life, with what happened.
 
-    `peak`: bytes that a whole run needs: this one, or where it was interrupted an unwatched one. The moment's error is in units of the log, and a share of those until then.
+    `peak`: bytes that a whole run needs: this one, or where it was interrupted an unwatched one. The moment's error is
+    in units of the log, and a share of those until then.
     """
     ends = [one for one in events if one["event"] in ("interrupt", "exited")]
     if not ends:
