@@ -100,8 +100,6 @@ class GenerationTracker:
         t = max(t, self.start_t)
         step, self._latest = index - self._latest, index
         if step > 0.0:
-            if not self._steps:
-                self._rescale(step)
             self._told += step
             self._steps.append(step)
             self.step = median(self._steps, 1.0)
@@ -110,12 +108,10 @@ class GenerationTracker:
         grown = index - self.index
         if not self._is_enough and not self._is_short(t):
             self._is_enough = True
-            if self._told > 0.0 and self.ordinal > 0.0:  # the first one began somewhere
-                self._enough.append(self._told)
+            self._choose_size()
         if not self._is_enough or self._is_part_of_bundle(t, grown):
             self._open.join(later)
             return
-        self._choose_size()
         passed = grown / self.size if grown > 0.0 else 1.0  # a counter that began again
         shape = summarize_generation(self._open.items, self.start_t, t, self.ordinal + 0.5 * (passed - 1.0))
         seen = longest_unseen(self._open.items, self.start_t, t) <= UNSEEN * (t - self.start_t)
@@ -154,8 +150,14 @@ class GenerationTracker:
     def _choose_size(self) -> None:
         """Change the size when it usually is far too small, or has been too large for all, or far too for the latest.
 
-        The first of three is refined by the others.
+        The first one began somewhere: its size is for want of others, which refine it when three are known.
         """
+        if self._told <= 0.0:
+            return
+        if self.ordinal <= 0.0:
+            self._rescale(self._told)
+            return
+        self._enough.append(self._told)
         usual, most = median(self._enough, self.size), max(self._enough, default=self.size)
         latest = max([self.size, *self._enough][-COMPARED_GENERATIONS:])
         is_refined = len(self._enough) == COMPARED_GENERATIONS and OTHER_SIZE * usual > self.size
