@@ -196,12 +196,7 @@ def test_a_kill_that_a_look_sees_is_anothers_when_the_trainer_lives_and_its_own_
 
 @pytest.mark.parametrize(
     ("pid", "seconds", "cause"),
-    [
-        (101, 1.0, Cause.OOM_CGROUP),
-        (101, 60.0, Cause.SIGNALLED),
-        (102, 1.0, Cause.SIGNALLED),
-        (999, 1.0, Cause.SIGNALLED),
-    ],
+    [(101, 1.0, Cause.OOM_CGROUP), (101, 60.0, Cause.FAILED), (102, 1.0, Cause.FAILED), (999, 1.0, Cause.FAILED)],
     ids=["child", "long-ago", "grandchild", "neighbour"],
 )
 def test_the_137_of_a_shell_is_an_oom_kill_when_the_kernel_has_just_killed_its_child(

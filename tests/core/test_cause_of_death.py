@@ -122,7 +122,7 @@ TABLE = [
     ("an accelerator", {"exit_code": 1, "log_oom": TPU}, Cause.ACCELERATOR_OOM),
     ("a container", {"exit_code": 137, "log_oom": CONTAINER}, Cause.OOM_CGROUP),
     ("a shell whose child was killed", {"exit_code": 137, "kernel_record": WORKER, **OWN}, Cause.OOM_CGROUP),
-    ("137 without a record", {"exit_code": 137}, Cause.SIGNALLED),
+    ("137 without a record", {"exit_code": 137}, Cause.FAILED),
     ("a shell's SIGTERM", {"exit_code": 143}, Cause.SIGNALLED),
     ("a status of its own", {"exit_code": 155}, Cause.FAILED),
     ("counter, own cgroup", {"exit_signal": "SIGKILL", **OWN}, Cause.OOM_CGROUP),

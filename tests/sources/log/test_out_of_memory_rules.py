@@ -49,6 +49,8 @@ LINES = {
         "terminate called after throwing an instance of 'thrust::system::detail::bad_alloc'",
         "  what():  std::bad_alloc: out of memory",
         "Failed to CUDA calloc async 4 bytes",
+        "Error out of memory at line 380 in file /src/csrc/pythonInterface.c",
+        "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with shape[32,147,147,32]",
         "MemoryError: std::bad_alloc: RMM failure at:/rmm/mr/device/pool_memory_resource.hpp:182: Maximum pool size exceeded",
         "Exception in main training loop: Out of memory allocating 1,024 bytes (allocated so far: 3,635,267 bytes).",
     ),
@@ -70,6 +72,8 @@ LINES = {
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
         "(raylet) [2024-05-01 12:00:00,123 E 99 99] (raylet) node_manager.cc:3084: 3 Workers (tasks / actors) killed due to "
         "memory pressure (OOM), 0 Workers crashed due to other reasons",
+        "low memory! at or below SIGTERM limits: mem 10 %, swap 10 %",
+        'sending SIGTERM to process 812 uid 1000 "python": badness 800, VmRSS 28000 MiB',
         "systemd[1]: run-u12.scope: systemd-oomd killed 12 process(es) in this unit.",
     ),
     "oom_host": ("Out of memory: Killed process 1440763 (python) total-vm:87033376kB, anon-rss:60356340kB",),

@@ -18,7 +18,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | `memwatch run` passed a signal on that ends programs, such as Ctrl-C's, and it ended soon after | SIGNALLED |
-| ended by a signal, or 128 + its number | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
+| ended by a signal, or 128 + its number but 137 | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
 | ended with a status | COMPLETED (0), FAILED |
 | nothing is known | UNKNOWN |
 """
@@ -240,7 +240,8 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
     if e.passed_on is not None and t - e.passed_on[0] <= PASSED_ON_SECONDS:
         return Cause.SIGNALLED, f"memwatch was sent {e.passed_on[1]} (Ctrl-C is SIGINT) and passed it on"
-    if e.exit_signal is not None or e.exit_code in _STATUS_SIGNAL:
+    # 137 may be of the OOM killer: it killed a child's child, or nobody could see it
+    if e.exit_signal is not None or _STATUS_SIGNAL.get(e.exit_code or 0, "SIGKILL") != "SIGKILL":
         return Cause.SIGNALLED, status
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
@@ -359,7 +360,7 @@ _LED_TO = re.compile(
 _OF_OTHERS = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|BrokenProcessPool|BrokenPipeError|"
     r"Connection\w*Error|EOFError|Dist\w*Error|RayTaskError|\w*Actor\w*Error|WorkerCrashed|TerminatedWorker|NodeDied|"
-    r"DataLoader worker|Fatal Python error: Aborted"
+    r"DataLoader worker|Pin memory thread exited|[Rr]oot cause above|Fatal Python error: Aborted"
 )
 _GOES_ON = re.compile(
     r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
@@ -372,7 +373,7 @@ _ABORTS = re.compile(
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = "Traceback (most recent call last)"
-_OF_FAILURE = re.compile(r"(?i)\b(?:error|fail|unable|abort|traceback|hint:)|^\W*$|^\[\[")
+_OF_FAILURE = re.compile(r"(?i)\b(?:error|fail|unable|abort|traceback|hint:)|^process [\w-]{1,60}:$|^\W*$|^\[\[")
 
 
 def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit_signal: str | None) -> str:
