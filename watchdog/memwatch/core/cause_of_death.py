@@ -18,7 +18,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | `memwatch run` passed a signal on that ends programs, such as Ctrl-C's, and it ended soon after | SIGNALLED |
-| ended by a signal, or 128 + its number but 137 | SIGNALLED: a SIGKILL without a trace of the OOM killer was sent by somebody |
+| ended by a signal (or 128 + its number, but 137) | SIGNALLED: a SIGKILL without a trace of OOM was somebody's |
 | ended with a status | COMPLETED (0), FAILED |
 | nothing is known | UNKNOWN |
 """
