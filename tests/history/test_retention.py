@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -49,7 +50,7 @@ def watched_within(path: Path, name: str, most_bytes: int, looks: int = 100) -> 
 
 
 def begun(store: HistoryStore, name: str) -> str:
-    attached = Attached(T0, Target("boot", 4_000_000, len(name)), name)
+    attached = Attached(T0, Target("boot", 4_000_000, crc32(name.encode())), name)
     run_id = store.open_run(name, attached, T0).run_id
     store.record_engine(EngineRecord("1", b"{}"), T0)
     store.append([attached, GenerationSeen(T0, 1.0)], [Notice(T0, "attached", name)])
