@@ -240,9 +240,11 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.UNKNOWN, f"{status}; neither the kernel's log nor an oom_kill counter could be read"
     if e.passed_on is not None and t - e.passed_on[0] <= PASSED_ON_SECONDS:
         return Cause.SIGNALLED, f"memwatch was sent {e.passed_on[1]} (Ctrl-C is SIGINT) and passed it on"
-    # 137 may be of the OOM killer: it killed a child's child, or nobody could see it
-    if e.exit_signal is not None or _STATUS_SIGNAL.get(e.exit_code or 0, "SIGKILL") != "SIGKILL":
+    if e.exit_signal is not None:
         return Cause.SIGNALLED, status
+    signal = _STATUS_SIGNAL.get(e.exit_code or 0)
+    if signal not in (None, "SIGKILL"):  # 137 may be of the OOM killer: it killed a child's child, or nobody saw it
+        return Cause.SIGNALLED, f"{status}, as after {signal}"
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
 
@@ -295,8 +297,8 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
 def _status(e: ExitEvidence) -> str:
     if e.exit_signal is not None:
         return f"ended by {e.exit_signal}"
-    if signal := _STATUS_SIGNAL.get(e.exit_code or 0):
-        return f"exit status {e.exit_code}, as a shell reports a child that {signal} ended"
+    if e.exit_code == _SHELL_STATUS["SIGKILL"]:
+        return "exit status 137, as a shell reports a child that SIGKILL ended"
     return f"exit status {e.exit_code}" if e.exit_code is not None else "its exit status could not be read"
 
 
