@@ -8,12 +8,12 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """What `memwatch` exits with (`memwatch run` exits with the trainer's own status instead)."""
 
-    ENDED = 0  # the trainer ended by itself with status 0, or its status is unknown and nothing speaks against it
+    ENDED = 0  # the trainer ended with status 0, or the cause of its end is unknown
     INTERNAL = 1  # a bug in memwatch
     USAGE = 2  # bad usage or configuration
     CANNOT_ATTACH = 3  # no such process, no permission, or not exactly one match
     SAVED = 10  # memwatch interrupted the trainer and it saved
-    UNSAVED = 11  # memwatch interrupted it, and it had to be escalated or died without saving
+    UNSAVED = 11  # memwatch interrupted it, and it died without saving
     OOM_KILLED = 12  # the kernel's OOM killer, or the batch scheduler at its memory limit, killed it
     FAILED = 13  # it failed by itself: error status, MemoryError, CUDA OOM, a full tmpfs, or a signal that was not ours
     STOPPED = 14  # memwatch was asked to stop while the trainer runs on

@@ -16,8 +16,8 @@ from memwatch.errors import ConfigError, ExitCode, MemwatchError
 DESCRIPTION = "Watch a training run's memory from outside, say when it will run out, and interrupt it cleanly before."
 EXIT_CODES_HELP = """\
 exit codes:
-  0   the trainer ended by itself       10  memwatch interrupted it and it saved
-  1   a bug in memwatch                 11  memwatch interrupted it, and it was escalated or died without saving
+  0   the trainer ended with status 0   10  memwatch interrupted it and it saved
+  1   a bug in memwatch                 11  memwatch interrupted it, and it died without saving
   2   bad usage or configuration        12  the kernel's OOM killer, or the scheduler at its limit, killed it
   3   cannot attach                     13  it failed: error status, MemoryError, CUDA OOM, another signal
                                         14  memwatch was stopped, the trainer goes on
