@@ -585,7 +585,8 @@ def test_earlier_runs_are_the_latest_of_the_program_and_say_how_they_ended(path:
             connection.execute("INSERT INTO attempts VALUES (?, 0, 'boot', 1, 2, 1.0, 3, 4, 9.0, 'failed')", (i,))
             ends = (i, 9.0, "oom_cgroup") if i != 7 else (i, None, None)
             connection.execute("INSERT INTO attempts VALUES (?, 1, 'boot', 2, 2, 1.0, 3, 4, ?, ?)", ends)
-    found = stored_runs.earlier_runs(stored_runs.stored_runs(path), "r9", "python train.py")
+    found = stored_runs.earlier_runs(path, "r9", "python train.py")
+    assert stored_runs.earlier_runs(path.with_name("none.db"), "r9", "python train.py") == []
     assert [(one.run_id, one.cause) for one in found] == [
         ("r7", ""),
         *((f"r{i}", "oom_cgroup") for i in (6, 5, 3, 2)),

@@ -27,7 +27,6 @@ from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
 from memwatch.core.measurements import OWN_LIMIT
-from memwatch.core.snapshot import EarlierRun
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
@@ -446,17 +445,10 @@ class TrainerWatch:
         key = run_key(facts.argv, cwd, log_name or None, facts.uid or 0)
         run_id = store.open_run(key, attached, attached.t, cwd, log_name).run_id
         if self._session.web is not None:
-            self._session.web.published.earlier_runs = self._earlier_runs(path, run_id)
+            self._session.web.published.earlier_runs = stored_runs.earlier_runs(path, run_id, facts.command)
         if self._engine.never_attached:
             store.record_engine(EngineSettings.from_config(self._config).to_record(), attached.t)
         return store, replace(attached, run_id=run_id)
-
-    def _earlier_runs(self, path: Path, run_id: str) -> list[EarlierRun]:
-        try:
-            return stored_runs.earlier_runs(stored_runs.stored_runs(path), run_id, self._facts.command)
-        except HistoryError as error:
-            self._remarks.append(str(error))
-            return []
 
     def _restore(self) -> None:
         """Feed the run's stored events to the engine, without carrying out its actions, to restore its state."""

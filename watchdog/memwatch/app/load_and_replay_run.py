@@ -90,7 +90,7 @@ def load_run(path: Path, run: StoredRun, config: Config, progress: ProgressBar) 
             engine.feed(event)
     end = engine.snapshot()
     run_data = builder.build(stored_runs.notices(path, run), end)
-    earlier = stored_runs.earlier_runs(stored_runs.stored_runs(path), run.run_id, run.command)
+    earlier = stored_runs.earlier_runs(path, run.run_id, run.command)
     return LoadedRun(run, end, run_data, _is_trainer_running(run), earlier)
 
 

@@ -29,6 +29,8 @@ MAX_BATCH_SAMPLES = 1024  # Samples in a batch: a bound on memory.
 _GRIDS = (1, 10, 60)  # Seconds; the finest grid with few enough samples is read.
 _REPLAY_RECENT = 1200  # The latest records, about the last 10 minutes, are all read.
 _RUNS_SECONDS = 10.0  # Timeout of the list of runs: pages of a damaged file may form a circle.
+_EARLIER_SECONDS = 1.0  # Timeout of the earlier runs: a watch waits for them at its start.
+_MAX_SEARCHED_RUNS = 200  # Latest runs, of any program, among which the earlier ones are searched.
 _MAX_SAMPLE_ROWS = 1024  # Rows of a sample: a bound on those of a damaged file.
 
 _SAMPLES = """SELECT seq, t, resource, used, bound, origins.text, headroom, counts.text
@@ -46,6 +48,9 @@ _RUNS = """SELECT -runs.id, runs.run_id, created, command, host,
     EXISTS (SELECT 1 FROM events WHERE run = runs.id AND kind = 'Diagnosed'),
     boot_id, pid, start_ticks, max(attempt), cause
     FROM runs JOIN attempts ON run = runs.id GROUP BY runs.id ORDER BY runs.id DESC"""
+_EARLIER = """SELECT -runs.id, runs.run_id, created, command,
+    coalesce((SELECT t FROM samples WHERE run = runs.id ORDER BY seq DESC LIMIT 1), created), max(attempt), cause
+    FROM runs JOIN attempts ON run = runs.id WHERE runs.run_id != ? GROUP BY runs.id ORDER BY runs.id DESC LIMIT ?"""
 _RUN_OF = """SELECT runs.run_id FROM attempts JOIN runs ON runs.id = attempts.run
     WHERE boot_id = ? AND pid = ? AND start_ticks = ? ORDER BY runs.id DESC LIMIT 1"""
 
@@ -64,6 +69,7 @@ _END_TYPES = _row_types(int, float)
 _EVENT_TYPES = _row_types(int, str, _JSON)
 _NOTICE_TYPES = _row_types(int, float, str, str, _JSON)
 _WATCH_TYPES = _row_types(int, float, str, _JSON)
+_EARLIER_TYPES = _row_types(int, str, float, str, float, int, (str, _NULL))
 _RUN_TYPES = _row_types(int, str, float, str, str, float, int, str, int, int, int, (str, _NULL))
 
 
@@ -133,13 +139,21 @@ def stored_runs(path: Path) -> list[StoredRun]:
     ]
 
 
-def earlier_runs(runs: Iterable[StoredRun], run_id: str, command: str) -> list[EarlierRun]:
-    """Return the latest of the `runs` that are of the program of `command`, without the run of that ID."""
+def earlier_runs(path: Path, run_id: str, command: str) -> list[EarlierRun]:
+    """Read the latest runs of the program of `command`, without the run of that ID; none where that fails."""
     name = program_name(command)
-    alike = (run for run in runs if run.run_id != run_id and program_name(run.command) == name)
+    try:
+        with (
+            closing(database_file.open_read_only(path)) as connection,
+            database_file.query_time_limit(connection, _EARLIER_SECONDS),
+        ):
+            rows = list(_validated(connection.execute(_EARLIER, (run_id, _MAX_SEARCHED_RUNS)), _EARLIER_TYPES))
+    except (sqlite3.Error, OSError, HistoryError):
+        return []
+    alike = (row for row in rows if program_name(row[3]) == name)
     return [
-        EarlierRun(run.run_id, run.begun_t, run.latest_t - run.begun_t, run.cause)
-        for run in itertools.islice(alike, MAX_EARLIER_RUNS)
+        EarlierRun(other_id, begun_t, latest_t - begun_t, cause or "")
+        for _, other_id, begun_t, _, latest_t, _, cause in itertools.islice(alike, MAX_EARLIER_RUNS)
     ]
 
 

@@ -47,7 +47,7 @@ def _process(name: str, text: str, kind: str = "gauge") -> MetricFamily:
 # --- memwatch itself --------------------------------------------------------------------------------------------------
 
 BUILD = _info("build", "Version and commit of memwatch, and its Python.", "version", "commit", "python")
-TICKS = _events("ticks", "tick", "Turns of memwatch's main loop.")
+TICKS = _events("ticks", "tick", "Iterations of memwatch's main loop.")
 WARNINGS = _events("warnings", "warn", "Warnings that memory will run out.")
 INTERRUPTS = _events("interrupts", "interrupt", "Decisions to interrupt the trainer, also in a dry run.")
 SAVES = _events("saves", "saved", "Interrupts followed by a complete checkpoint.")
@@ -67,7 +67,7 @@ PROCESS_RESIDENT = _process("resident_memory_bytes", "Resident memory of memwatc
 PROCESS_VIRTUAL = _process("virtual_memory_bytes", "Virtual memory of memwatch itself.")
 PROCESS_START = _process("start_time_seconds", "Start of memwatch, as Unix time.")
 PROCESS_OPEN_FDS = _process("open_fds", "Open file descriptors of memwatch.")
-PROCESS_MAX_FDS = _process("max_fds", "Most file descriptors that memwatch may open.")
+PROCESS_MAX_FDS = _process("max_fds", "Limit on the open file descriptors of memwatch.")
 
 # --- the watch --------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ CHECKPOINT_SECONDS = _gauge("checkpoint_seconds", "Expected time for a checkpoin
 LAST_CHECKPOINT = _gauge("last_checkpoint_timestamp_seconds", "The last complete checkpoint, as Unix time.")
 EXPECTATION_MET = _gauge("expectation_met", "1 while the expectation is met, else 0.", "expectation")
 EXPECTATION_BREACHES = _gauge("expectation_breaches", "Evaluations in which the expectation failed.", "expectation")
-PACE = _gauge("pace_seconds", "Most time until the next sample.")
+PACE = _gauge("pace_seconds", "Longest time until the next sample.")
 
 # --- memory and forecast, by resource ---------------------------------------------------------------------------------
 
