@@ -75,14 +75,14 @@ def test_watched_it_is_interrupted_saved_and_resumes_to_its_end(folder: Folder) 
 @pytest.mark.cgroup
 def test_a_healthy_run_is_never_touched(folder: Folder) -> None:
     needs_cgroup()
-    with trainer(folder, "--leak", "none", "--seconds", "2.1", "--generations", "13", limit_bytes=450 * MB) as run:
+    with trainer(folder, "--leak", "none", "--seconds", "2.1", "--generations", "17", limit_bytes=450 * MB) as run:
         with memwatch(folder, "--pid", str(run.pid), "--log", str(folder.log), *QUIET, "--json") as watch:
             assert watch.wait() == ExitCode.ENDED, watch.said()
         assert run.wait() == 0
     assert not watch.named("interrupt")
     assert watch.named("exited")[-1]["cause"] == "completed"
     assert watch.named("forecast")[-1]["verdict"] in ("plateau", "stable")
-    assert [one["gen"] for one in watch.named("generation")][-3:] == [10, 11, 12], "the last has no marker at its end"
+    assert [one["gen"] for one in watch.named("generation")][-3:] == [14, 15, 16], "the last has no marker at its end"
 
 
 @pytest.mark.parametrize(

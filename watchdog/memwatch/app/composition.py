@@ -179,7 +179,8 @@ class TrainerWatch:
             limit = usage.limit
             if limit is not None and limit.origin == OWN_LIMIT and limit.headroom_bytes < 0:
                 used = format_bytes(usage.used_bytes)
-                hint = "a limit for what comes is above that; --force-limit uses this one, and interrupts it at once"
+                grace = format_duration(config.policy.own_limit_grace_seconds)
+                hint = f"a limit for what comes is above that; --force-limit uses this one, and interrupts after {grace}"
                 raise ConfigError(f"{OWN_LIMIT} {memory.limit} is below the {used} in use now", hint)
 
     def __exit__(self, *_: object) -> None:
