@@ -180,7 +180,7 @@ class TrainerWatch:
             if limit is not None and limit.origin == OWN_LIMIT and limit.headroom_bytes < 0:
                 used = format_bytes(usage.used_bytes)
                 grace = format_duration(config.policy.own_limit_grace_seconds)
-                hint = f"a limit for what comes is above that; --force-limit uses this one, and interrupts after {grace}"
+                hint = f"a limit for what comes is above; --force-limit uses this one, and interrupts after {grace}"
                 raise ConfigError(f"{OWN_LIMIT} {memory.limit} is below the {used} in use now", hint)
 
     def __exit__(self, *_: object) -> None:
