@@ -64,18 +64,16 @@ _KILLS = frozenset(
 )  # the trainer's signal is another's
 _UNEXPLAINED = frozenset({Cause.FAILED, Cause.SIGNALLED, Cause.UNKNOWN})
 _ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
-_ENDING_SIGNALS = {
-    "SIGHUP": 1,
-    "SIGINT": 2,
-    "SIGQUIT": 3,
-    "SIGABRT": 6,
-    "SIGBUS": 7,
-    "SIGKILL": 9,
-    "SIGSEGV": 11,
-    "SIGTERM": 15,
+_SIGNAL_OF_STATUS = {  # as a shell reports a child that it ended
+    128 + 1: "SIGHUP",
+    128 + 2: "SIGINT",
+    128 + 3: "SIGQUIT",
+    128 + 6: "SIGABRT",
+    128 + 7: "SIGBUS",
+    128 + 9: "SIGKILL",
+    128 + 11: "SIGSEGV",
+    128 + 15: "SIGTERM",
 }
-_SHELL_STATUS = {name: 128 + number for name, number in _ENDING_SIGNALS.items()}  # as a shell reports such a child
-_STATUS_SIGNAL = {status: name for name, status in _SHELL_STATUS.items()}
 _NO_SPACE = "No space left on device"
 # Of a tmpfs, whose last sample is up to a second old: so little room before a SIGBUS is none (chosen; a segment of
 # shared memory is taken page by page, so that the last samples show it half written).
@@ -129,6 +127,11 @@ class ExitEvidence:
         return self.unconfirmed_signal if self.delivered_signal is None else None
 
     @property
+    def ending_signal(self) -> str | None:
+        """The signal that ended it, or by its status a child of it or its handler of the signal."""
+        return self.exit_signal or _SIGNAL_OF_STATUS.get(self.exit_code or 0)
+
+    @property
     def status_known(self) -> bool:
         return self.exit_code is not None or self.exit_signal is not None
 
@@ -172,7 +175,7 @@ def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     if not maybe:
         return _ended_without_us(t, e)
     status, signal = _status(e), maybe.signal_or_hook  # The status alone shows whether the signal ended it.
-    if e.exit_signal == maybe.signal or e.exit_code == _SHELL_STATUS.get(maybe.signal):
+    if e.ending_signal == maybe.signal:
         if last is not None and has_saved:
             return Cause.SAVED, f"{_before(last.lost_seconds, maybe)}, which may have been sent: {last.evidence}"
         return Cause.UNSAVED, f"{status}, as {signal} does, which may have been sent; no checkpoint was seen"
@@ -200,7 +203,7 @@ def _kernel_oom(e: ExitEvidence) -> tuple[Cause, str] | None:
 
 def _full_tmpfs(e: ExitEvidence) -> tuple[Cause, str] | None:
     """Look for a tmpfs without a page for the access that SIGBUS ended."""
-    return _nearly_full(e) if "SIGBUS" in (e.exit_signal, _STATUS_SIGNAL.get(e.exit_code or 0)) else None
+    return _nearly_full(e) if e.ending_signal == "SIGBUS" else None
 
 
 def _nearly_full(e: ExitEvidence) -> tuple[Cause, str] | None:
@@ -242,9 +245,8 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return Cause.SIGNALLED, f"memwatch was sent {e.passed_on[1]} (Ctrl-C is SIGINT) and passed it on"
     if e.exit_signal is not None:
         return Cause.SIGNALLED, status
-    signal = _STATUS_SIGNAL.get(e.exit_code or 0)
-    if signal not in (None, "SIGKILL"):  # 137 may be of the OOM killer: it killed a child's child, or nobody saw it
-        return Cause.SIGNALLED, f"{status}, as after {signal}"
+    if e.ending_signal not in (None, "SIGKILL"):  # 137 may be of the OOM killer: of a child's child, or nobody saw it
+        return Cause.SIGNALLED, f"{status}, as after {e.ending_signal}"
     return (Cause.UNKNOWN if e.exit_code is None else Cause.FAILED if e.exit_code else Cause.COMPLETED), status
 
 
@@ -297,7 +299,7 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
 def _status(e: ExitEvidence) -> str:
     if e.exit_signal is not None:
         return f"ended by {e.exit_signal}"
-    if e.exit_code == _SHELL_STATUS["SIGKILL"]:
+    if e.ending_signal == "SIGKILL":
         return "exit status 137, as a shell reports a child that SIGKILL ended"
     return f"exit status {e.exit_code}" if e.exit_code is not None else "its exit status could not be read"
 
@@ -396,7 +398,7 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return "its line is not at the end of the log"
     was_killed = cause_in_log(seen) in _KILLS
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
-    if exit_signal is not None or exit_code == _SHELL_STATUS["SIGABRT"]:
+    if exit_signal is not None or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT":
         died = len(lines) - at <= AFTERMATH_LINES if was_killed else aborts
         return "" if died else "nothing in the log says that the program ended because of it"
     if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
