@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -11,7 +11,7 @@ from memwatch.app.engine_settings import EngineSettings
 from memwatch.config.settings import Config
 from memwatch.core.engine.engine import NO_DIAGNOSIS, Engine
 from memwatch.core.events import Notice
-from memwatch.core.snapshot import EarlierRun, Snapshot
+from memwatch.core.snapshot import Snapshot
 from memwatch.errors import AttachError, ConfigError, HistoryError
 from memwatch.history import stored_runs
 from memwatch.history.stored_runs import StoredRun, StoredWatch
@@ -32,7 +32,6 @@ class LoadedRun:
     end: Snapshot
     run_data: RunData
     is_running: bool  # its trainer still runs
-    earlier: Sequence[EarlierRun] = ()  # other runs of the program
 
 
 def history_path(config: Config, environ: Mapping[str, str], named: str = "") -> Path:
@@ -89,9 +88,7 @@ def load_run(path: Path, run: StoredRun, config: Config, progress: ProgressBar) 
         for event in engine.events_to_feed(stored, REPLAY_INTERVAL_SECONDS):
             engine.feed(event)
     end = engine.snapshot()
-    run_data = builder.build(stored_runs.notices(path, run), end)
-    earlier = stored_runs.earlier_runs(path, run.run_id, run.command)
-    return LoadedRun(run, end, run_data, _is_trainer_running(run), earlier)
+    return LoadedRun(run, end, builder.build(stored_runs.notices(path, run), end), _is_trainer_running(run))
 
 
 def _is_trainer_running(run: StoredRun) -> bool:

@@ -6,7 +6,7 @@ import gzip
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from memwatch.app import load_and_replay_run
 from memwatch.app.load_and_replay_run import LoadedRun
 from memwatch.cli.commands import config_from_flags
 from memwatch.config.settings import Config
+from memwatch.core.snapshot import EarlierRun
 from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
 from memwatch.history import csv_trace, parquet_trace, stored_runs
@@ -57,7 +58,7 @@ def report(flags: Mapping[str, Any]) -> int:
     with _writer(output, tuple(FORMAT_BY_SUFFIX)) as write:
         with ProgressBar(PROGRESS_LABEL) as progress:
             loaded = load_and_replay_run.load_run(path, run, config, progress)
-            text = _render(loaded, _format(flags, config, output))
+            text = _render(loaded, _format(flags, config, output), path)
         write(text)
     return ExitCode.ENDED
 
@@ -82,16 +83,18 @@ def _format(flags: Mapping[str, Any], config: Config, output: Path | None) -> st
     return "text" if "text" in flags or output is None else FORMAT_BY_SUFFIX[output.suffix.lower()]
 
 
-def _render(loaded: LoadedRun, format: str) -> str:
+def _render(loaded: LoadedRun, format: str, path: Path) -> str:
     if format == "csv":
         return generations_csv(loaded.end)
     if format == "text":
         return render_summary(loaded.end, loaded.is_running)
-    return report_json(loaded) if format == "json" else report_html(loaded)
+    if format == "json":
+        return report_json(loaded)
+    return report_html(loaded, stored_runs.earlier_runs(path, loaded.run.run_id, loaded.run.command))
 
 
-def report_html(loaded: LoadedRun) -> str:
-    return report_page.render_report(loaded.run_data, _ending(loaded), loaded.run.run_id, earlier=loaded.earlier)
+def report_html(loaded: LoadedRun, earlier: Sequence[EarlierRun] = ()) -> str:
+    return report_page.render_report(loaded.run_data, _ending(loaded), loaded.run.run_id, earlier=earlier)
 
 
 def report_json(loaded: LoadedRun) -> str:

@@ -132,8 +132,15 @@ def stored_runs(path: Path) -> list[StoredRun]:
         raise HistoryError(f"history {path}: {error}", "name a history file: memwatch report FILE") from error
     return [
         StoredRun(
-            *(run_id, begun_t, command, host, latest_t, bool(examined), 1 + attempt, Target(boot_id, pid, ticks)),
-            cause or "",
+            run_id,
+            begun_t,
+            command,
+            host,
+            latest_t,
+            was_examined=bool(examined),
+            attempts=1 + attempt,
+            target=Target(boot_id, pid, ticks),
+            cause=cause or "",
         )
         for _, run_id, begun_t, command, host, latest_t, examined, boot_id, pid, ticks, attempt, cause in rows
     ]
