@@ -208,7 +208,7 @@ def census_table(told: Results) -> str:
 
 def lines_table(told: Results) -> str:
     """Each leak."""
-    head = ["leak", "runs", "the leaking line is first", "its share of what was seen", "seen of all growth", "CPU, %"]
+    head = ["leak", "runs", "leaking line first", "its share of recorded growth", "recorded share of all", "CPU, %"]
     rows = []
     for leak, runs in told.items():
         middle = [number(median([run[figure] for run in runs])) for figure in ("share", "seen", "cpu_percent")]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import re
 from pathlib import Path
 
 import pytest
 
 from gallery import table
-from support.markdown import rows
+from support.markdown import in_place, rows
 
 PAGE = table.PAGE.read_text()
 KEPT = table.read_kept()
@@ -18,10 +17,8 @@ SUMMARY = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
 
 def runs(name: str) -> list[dict[str, str]]:
     """The rows of one table of the page."""
-    found = re.search(rf"^<!-- {name} -->$(.*?)^<!-- /{name} -->$", PAGE, re.MULTILINE | re.DOTALL)
-    assert found
-    head = found[1].strip().splitlines()[0].strip("|").split("|")
-    return [dict(zip((cell.strip() for cell in head), row, strict=True)) for row in rows(found[1])]
+    columns = table.TABLES[name].split(",")
+    return [dict(zip(columns, row, strict=True)) for row in rows(in_place(PAGE, name))]
 
 
 def right(name: str, run: str, column: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import tables
 from gallery.catalogue import CATALOGUE, Program
 from memwatch.core.examination import ALLOCATED_BUFFER_FILLS
 from support.markdown import placed
@@ -132,14 +133,13 @@ def marked(text: str, right: bool) -> str:
 
 def table(runs: Iterable[Run], columns: Sequence[str], short: bool = False) -> str:
     """In Markdown; `short`: a run is only healthy or failing, as the rest is the same for all and stands above."""
-    programs = {one.name: one for one in CATALOGUE}
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    programs, rows = {one.name: one for one in CATALOGUE}, []
     for run in runs:
         cells = dict(zip(COLUMNS, row(run, programs[run["program"]]), strict=True))
         if short:
             cells["run"] = cells["run"].partition(",")[0]
-        lines.append(f"| {' | '.join(cells[column] for column in columns)} |")
-    return "\n".join(lines)
+        rows.append([cells[column] for column in columns])
+    return tables.table(columns, rows, left=len(columns))
 
 
 def facts(run: Run) -> Run:

@@ -32,8 +32,13 @@ def blocks(text: str, language: str) -> list[str]:
 
 def placed(page: str, name: str, text: str) -> str:
     """The page with the text between `<!-- NAME -->` and `<!-- /NAME -->`, in place of what was there."""
-    pattern = rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)"
-    page, count = re.subn(pattern, lambda _: text + "\n", page, flags=re.DOTALL)
-    if count != 1:
-        raise ValueError(f"{count} places for the table {name!r}")
-    return page
+    before, _, after = page.partition(f"<!-- {name} -->\n{in_place(page, name)}")
+    return f"{before}<!-- {name} -->\n{text}\n{after}"
+
+
+def in_place(page: str, name: str) -> str:
+    """What stands between `<!-- NAME -->` and `<!-- /NAME -->`; ValueError unless there is one such place."""
+    found = re.findall(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", page, re.DOTALL)
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} places for the table {name!r}")
+    return str(found[0])
