@@ -20,7 +20,7 @@ import pytest
 
 from memwatch.app.node.node_service import HUNG_SECONDS
 from memwatch.errors import ExitCode
-from support.mainjob import Folder, Memwatch, memwatch, until
+from support.mainjob import PATIENCE_SECONDS, Folder, Memwatch, memwatch, until
 
 pytestmark = pytest.mark.integration
 
@@ -153,35 +153,36 @@ def test_one_is_interrupted_and_saves_and_no_other_is_touched(node: Node, serve:
     assert "<title>ended" in page(service, f"trainers/{watched.pid}/")
 
 
-def test_a_watcher_that_is_killed_is_replaced_and_goes_on(node: Node, serve: Callable[..., Memwatch]) -> None:
+@pytest.mark.parametrize(
+    ("number", "seconds", "told"),
+    [
+        pytest.param(signal.SIGKILL, PATIENCE_SECONDS, "its watcher has failed (-9)", id="killed"),
+        pytest.param(
+            signal.SIGSTOP,
+            HUNG_SECONDS + PATIENCE_SECONDS,
+            "its watcher hangs, and is replaced",
+            marks=[pytest.mark.thorough, pytest.mark.timeout(400)],
+            id="hangs",
+        ),
+    ],
+)
+def test_a_watcher_that_is_lost_is_replaced_and_goes_on(
+    node: Node, serve: Callable[..., Memwatch], number: signal.Signals, seconds: float, told: str
+) -> None:
     one, two = node.start("watched"), node.start("watched2")
     service = serve()
     sampled(service, one.pid, two.pid)
     _, first, second = watchers(service)
-    os.kill(first, signal.SIGKILL)
-    until(lambda: len(service.named("attached")) == 3)
+    os.kill(first, number)
+    until(lambda: len(service.named("attached")) == 3, seconds)
     again = service.named("attached")[-1]
     before = next(each for each in service.named("attached") if each["pid"] == again["pid"])
     assert again["run_id"] == before["run_id"] and again["pid"] in (one.pid, two.pid)
     assert second in watchers(service) and first not in watchers(service)
-    assert any("its watcher has failed (-9)" in each["text"] for each in service.named("note"))
+    assert any(told in each["text"] for each in service.named("note"))
+    sampled(service, one.pid, two.pid)
     with sqlite3.connect(node.folder.history) as database:
         until(lambda: database.execute("select count(*) from runs").fetchone() == (2,))
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(400)
-def test_a_watcher_that_hangs_is_replaced_and_goes_on(node: Node, serve: Callable[..., Memwatch]) -> None:
-    one, two = node.start("watched"), node.start("watched2")
-    service = serve()
-    sampled(service, one.pid, two.pid)
-    _, first, second = watchers(service)
-    os.kill(first, signal.SIGSTOP)
-    until(lambda: len(service.named("attached")) == 3, seconds=HUNG_SECONDS + 60.0)
-    notes = [each["text"] for each in service.named("note")]
-    assert any("its watcher hangs, and is replaced" in each for each in notes), notes
-    assert second in watchers(service) and first not in watchers(service)
-    sampled(service, one.pid, two.pid)
 
 
 def test_what_answers_http_is_replaced_and_knows_all_again(node: Node, serve: Callable[..., Memwatch]) -> None:
