@@ -170,10 +170,10 @@ def planned_text(planned: PlannedInterrupt, unit: str) -> str:
     """`interrupt at about generation 23, in 40 s`, or why there will be none."""
     if planned.seconds is None:
         return f"no interrupt: {planned.reason}"
+    is_due, wait = planned.seconds < 1.0, format_duration(planned.seconds)
     if planned.generation is None:
-        return f"interrupt {'now' if planned.seconds < 1.0 else f'in about {format_duration(planned.seconds)}'}"
-    when = "now" if planned.seconds < 1.0 else f"in {format_duration(planned.seconds)}"
-    return f"interrupt at about {unit} {index_text(planned.generation)}, {when}"
+        return "interrupt now" if is_due else f"interrupt in about {wait}"
+    return f"interrupt at about {unit} {index_text(planned.generation)}, {'now' if is_due else f'in {wait}'}"
 
 
 def is_telling(needed: MemoryNeeded) -> bool:

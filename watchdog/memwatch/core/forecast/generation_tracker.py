@@ -150,7 +150,7 @@ class GenerationTracker:
     def _choose_size(self) -> None:
         """Change the size when it usually is far too small, or has been too large for all, or far too for the latest.
 
-        The first one began somewhere: its size is for want of others, which refine it when three are known.
+        The first one may have begun anywhere: its size is used until others are known, and three of them refine it.
         """
         if self._told <= 0.0:
             return
@@ -158,7 +158,7 @@ class GenerationTracker:
             self._rescale(self._told)
             return
         self._enough.append(self._told)
-        usual, most = median(self._enough, self.size), max(self._enough, default=self.size)
+        usual, most = median(self._enough), max(self._enough)
         latest = max([self.size, *self._enough][-COMPARED_GENERATIONS:])
         is_refined = len(self._enough) == COMPARED_GENERATIONS and OTHER_SIZE * usual > self.size
         if usual >= OTHER_SIZE * self.size or is_refined:

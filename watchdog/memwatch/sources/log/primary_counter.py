@@ -161,19 +161,19 @@ class LogCounter(Progression):
     def is_in_line_of(self, other: LogCounter) -> bool:
         return self._lines[1] == other._lines[1]
 
-    def agrees_with(self, other: LogCounter) -> bool:
+    def agrees_with(self, other: LogCounter, apart: float = 1.0) -> bool:
         """Whether it is where `other` is."""
-        return self.last is not None and other.last is not None and abs(self.last - other.last) <= 1
+        return self.last is not None and other.last is not None and abs(self.last - other.last) <= apart
 
     def is_same_clock_as(self, named: LogCounter) -> bool:
-        """Whether this counter, which has no name, is told far more often than `named` and is where that is.
+        """Whether this counter has no name, moves far more often than `named`, and agrees with it.
 
         `[ITER 7000] evaluating` now and then, beside a bar that is drawn at 7000 of 30000.
         """
-        if not self.is_unnamed or self.last is None or named.last is None or self.decrements or named.decrements:
+        if not self.is_unnamed or self.decrements or named.decrements:
             return False
-        apart = (self.last - (self.first or 0.0)) / max(self.increments, 1)
-        return self.increments >= SAME_CLOCK_INCREMENTS * named.values and abs(self.last - named.last) <= apart
+        step = ((self.last or 0.0) - (self.first or 0.0)) / max(self.increments, 1)
+        return self.increments >= SAME_CLOCK_INCREMENTS * named.values and self.agrees_with(named, step)
 
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.

@@ -120,14 +120,12 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     for match in matches:
         unit = _UNITS[match["word"]]
         plural = bool(match.groupdict().get("plural"))
+        before = max(0, match.start() - _BEFORE_CHARS), match.start()
         if (
             unit in found
             or (plural and match["word"] == "ep")
-            or _OTHER.search(text, max(0, match.start() - _BEFORE_CHARS), match.start())
-            or (
-                UNIT_PRIORITY[unit] < UNIT_PRIORITY["epoch"]
-                and _OF_EVALUATION.search(text, max(0, match.start() - _BEFORE_CHARS), match.start())
-            )
+            or _OTHER.search(text, *before)
+            or (UNIT_PRIORITY[unit] < UNIT_PRIORITY["epoch"] and _OF_EVALUATION.search(text, *before))
         ):
             continue
         found.add(unit)
