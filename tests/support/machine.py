@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from support.exposure import SYSTEMD
+from support.markdown import blocks, section
 
 WATCH = "memwatch@trainer"
 QUICK = "memory: {interval_seconds: 0.2, limit: 200MB}\npolicy: {checkpoint_seconds: 1}\ndaemon: {wait_seconds: 0.2}\n"
 LEAK = Path(__file__).parents[1] / "programs" / "leak.py"
 NEW_USER = "printf 'u trainer - - /srv\\n' | systemd-sysusers -"
 ASK = "/opt/memwatch/bin/python -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:{port}/{page}\").read().decode())'"
+
+
+def install_commands() -> str:
+    """Those of systemd/README.md that install memwatch, its unit and its user."""
+    return blocks(section((SYSTEMD / "README.md").read_text(), "Install"), "sh")[0]
 
 
 class Shell(Protocol):

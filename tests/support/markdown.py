@@ -6,10 +6,18 @@ import re
 
 
 def section(text: str, title: str) -> str:
-    """What stands below a heading, up to the next."""
-    found = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"no section {title!r}"
-    return found[1]
+    """What stands below a heading, up to the next; a `#` in a fenced block is no heading."""
+    lines, fenced, inside = [], False, False
+    for line in text.splitlines(keepends=True):
+        fenced ^= line.startswith("```")
+        if not fenced and re.match(r"#+ ", line):
+            if inside:
+                break
+            inside = line.lstrip("#").strip() == title
+        elif inside:
+            lines.append(line)
+    assert inside, f"no section {title!r}"
+    return "".join(lines)
 
 
 def rows(text: str) -> list[list[str]]:

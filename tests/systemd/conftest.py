@@ -9,8 +9,7 @@ import pytest
 
 from support import elsewhere, nspawn
 from support.exposure import SYSTEMD
-from support.machine import Machine
-from support.markdown import blocks, section
+from support.machine import Machine, install_commands
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +22,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     shutil.copytree(SYSTEMD, share / "systemd")
     container = nspawn.Container(share)
     try:
-        [install, *_] = blocks(section((SYSTEMD / "README.md").read_text(), "Install"), "sh")
-        container.sh(f"set -e; export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share/dist\n{install}", seconds=120)
+        container.sh(f"set -e; export PIP_NO_INDEX=1 PIP_FIND_LINKS=/share/dist\n{install_commands()}", seconds=120)
         yield Machine(container)
     finally:
         container.close()

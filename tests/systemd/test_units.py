@@ -12,6 +12,7 @@ import pytest
 from memwatch.config.load import load_config
 from memwatch.core.text_and_units import parse_size
 from support.exposure import ANALYZE, MOST, SYSTEMD, counted, explained, overall
+from support.machine import install_commands
 from support.needed import missing
 
 DROP_INS = sorted(SYSTEMD.glob("drop-ins/*.conf"))
@@ -61,3 +62,12 @@ def test_the_example_is_a_configuration_and_leaves_room_below_the_units_limit() 
     assert config.target.unit == "trainer.service" and config.listen == "127.0.0.1:9877"
     [limit] = re.findall(r"^MemoryMax=(\d+)M$", (SYSTEMD / "memwatch@.service").read_text(), re.MULTILINE)
     assert parse_size(str(config.diagnosis.memory)) + OWN_BYTES <= int(limit) << 20
+
+
+def test_the_readme_installs_files_that_are_there() -> None:
+    [*_, last] = commands = install_commands().splitlines()
+    named = [
+        word for line in commands if line.startswith("install ") for word in line.split() if word.startswith("systemd/")
+    ]
+    assert len(named) == 4 and all((SYSTEMD.parent / one).is_file() for one in named)
+    assert last == "systemctl enable --now memwatch@trainer"

@@ -14,7 +14,7 @@ import pytest
 from support import elsewhere
 from support.exposure import SYSTEMD
 from support.guest import PYTHON, VM, Guest, vmrun
-from support.markdown import blocks, section
+from support.machine import install_commands
 
 TESTS = Path(__file__).parents[1]
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -54,8 +54,8 @@ def _made(folders: pytest.TempPathFactory, cores: int) -> Guest:
     shutil.copytree(SYSTEMD, share / "systemd")
     for folder in ("support", "programs"):
         shutil.copytree(TESTS / folder, share / "tests" / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    [install, *_] = blocks(section((SYSTEMD / "README.md").read_text(), "Install"), "sh")
-    commands = "\n".join(line for line in install.splitlines() if "venv" not in line and "pip install" not in line)
+    lines = install_commands().splitlines()
+    commands = "\n".join(line for line in lines if "venv" not in line and "pip install" not in line)
     script = f"{SETUP}{commands}\nsystemctl stop memwatch@trainer"
     done = vmrun(script, "--cpus", str(cores), "--save", name, "--share", str(share))
     assert done.returncode == 0, done.stdout + done.stderr
