@@ -199,10 +199,24 @@ def test_the_leading_phase_holds_sixty_percent_of_the_growth(share, leading):
         rest = (100 - share) // 2
         for phase, grown in (("evaluate", share), ("train", rest), ("evolve", 100 - share - rest)):
             ledger.add_phase_marker(t, PhaseSeen(t, phase))
+            ledger.add_samples((t,), "host", (used,))
             used += grown
             t += 1
             ledger.add_samples((t,), "host", (used,))
     assert ledger.leading_phase("host") == leading
+
+
+def test_growth_before_the_first_reading_of_a_phase_may_be_that_of_the_phase_before():
+    ledger, used = GenerationLedger(), 1000
+    ledger.add_samples((0,), "host", (used,))
+    for index in range(1, 5):
+        mark(ledger, index * 10, index)
+        for t, phase, seen_at_once in ((0, "evaluate", 60), (5, "train", 0)):
+            ledger.add_phase_marker(index * 10 + t, PhaseSeen(index * 10 + t, phase))
+            used += seen_at_once  # it grew at the end of "train", in less than the time from one reading to the next
+            ledger.add_samples((index * 10 + t, index * 10 + t + 1), "host", (used, used))
+    assert [part.delta_bytes for part in ledger.closed("host")[-1].phases] == [60, 0]
+    assert ledger.leading_phase("host") is None
 
 
 def test_step_seconds_is_the_usual_one_and_goes_stale():
@@ -252,6 +266,7 @@ def test_habits_are_those_of_this_process_and_counter(change):
         ledger.add_samples((index * 10 - 1,), "host", (used,))
         mark(ledger, index * 10, index)
         ledger.add_phase_marker(index * 10, PhaseSeen(index * 10, "train"))
+        ledger.add_samples((index * 10,), "host", (used,))
     assert ledger.has_stalled("host")
     assert (ledger.leading_phase("host"), ledger.generation_seconds(71)) == ("train", 10)
     if change == "process":

@@ -341,6 +341,23 @@ def test_a_buffer_that_is_full_has_levelled_off_at_once() -> None:
         assert trend is not None and trend.growth_per_second == pytest.approx(0.0, abs=1000.0)
 
 
+def test_a_leak_beside_a_buffer_has_not_levelled_off_when_that_is_full() -> None:
+    """Two generations after it are enough to see that memory goes on growing."""
+    forecaster, said = Forecaster(), {}
+    for t in range(2400):
+        if t % 100 == 0:
+            forecaster.begin_generation(float(t), t // 100 + 1)
+        held = min(10.0 * t, 12_000.0)
+        forecaster.add_samples([float(t)], [10**9 + 50_000 * held + 400_000 * t])
+        said[t] = forecaster.outlook(float(t), 3 * 10**9, None, 24.0, (Gauge("buffer", held, 12_000.0, float(t)),))
+    assert said[1250].verdict is Verdict.PLATEAU
+    for t in range(1450, 2400, 20):
+        trend = said[t].trend
+        assert said[t].verdict in (Verdict.GROWING, Verdict.LEAK), t
+        assert trend is not None and trend.growth_per_second > 0.0
+    assert said[2390].trend.growth_per_second == pytest.approx(400_000.0, rel=0.1)
+
+
 def test_a_full_gauge_and_one_that_stands_still_excuse_no_growth() -> None:
     trace = generators.linear_leak(0)
     until = trace.truth.begins_t[9]

@@ -21,7 +21,7 @@ TOLD_ENDS, MIN_TOLD_ENDS = 8, 3  # Readings of the time left that are kept, and 
 MOVING_SHARE = 0.5  # An end that moves by this share of the time that passes is an epoch's, not the run's (chosen).
 PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # So is one that the run outlasts by so much of the time left (chosen).
 STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
-LEADING_SHARE = 0.6  # A phase with at least this share of the recent growth leads it (chosen).
+LEADING_SHARE = 0.6  # A phase that surely has this share of the recent growth leads it (chosen).
 MARKER_OVERDUE_FACTOR = 3.0  # A marker that is late by this many durations is lost, not slow (chosen) ...
 MARKER_OVERDUE_SECONDS = 30.0  # ... but only after this many seconds more (chosen).
 
@@ -34,10 +34,19 @@ class _OpenPhase:
     end_t: float | None = None
     end_bytes: int | None = None
     delta_bytes: int = 0
+    unclear_bytes: int = 0
+    is_read: bool = False  # memory, since it was entered
+
+    def read(self, used: Sequence[int]) -> None:
+        self.peak_bytes = max(self.peak_bytes, *used)
+        if not self.is_read:
+            self.is_read = True
+            self.unclear_bytes += used[0] - self.enter_bytes
 
     def row(self, name: str, used_bytes: int) -> PhaseRow:
         delta = self.delta_bytes + (used_bytes - self.enter_bytes if self.end_t is None else 0)
-        return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, self.end_bytes or used_bytes)
+        end_bytes = self.end_bytes or used_bytes
+        return PhaseRow(name, self.start_t, self.end_t, delta, self.peak_bytes, end_bytes, self.unclear_bytes)
 
 
 @dataclass(slots=True)
@@ -53,7 +62,7 @@ class _OpenRow:
     def enter(self, name: str, t: float) -> None:
         phase = self.phases.get(name)
         if phase is not None:
-            phase.enter_bytes, phase.end_t, phase.end_bytes = self.used_bytes, None, None
+            phase.enter_bytes, phase.end_t, phase.end_bytes, phase.is_read = self.used_bytes, None, None, False
         elif len(self.phases) < MAX_PHASES:
             self.phases[name] = _OpenPhase(t, self.used_bytes, self.used_bytes)
 
@@ -208,11 +217,11 @@ class GenerationLedger:
             if self.phase is not None:
                 account.open.enter(self.phase, times[0])
         account.used_bytes, account.used_t = used[-1], times[-1]
-        row, peak = account.open, max(used)
-        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, peak)
+        row = account.open
+        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, *used)
         phase = row.phases.get(self.phase) if self.phase is not None else None
         if phase is not None:
-            phase.peak_bytes = max(phase.peak_bytes, peak)
+            phase.read(used)
 
     def add_marker(self, t: float, seen: GenerationSeen) -> Boundary | None:
         """Add a marker of the log; return the boundary that it makes, or None when it repeats a known one.
@@ -343,8 +352,16 @@ class GenerationLedger:
         """Whether the last generation hardly grew although the four before it each did: a buffer may be full."""
         return self._account(resource).recent.stalled
 
+    def latest_reading(self, resource: str) -> tuple[float, int] | None:
+        """Return its time and bytes; None before one."""
+        account = self._account(resource)
+        return None if account.used_bytes is None else (account.used_t, account.used_bytes)
+
     def leading_phase(self, resource: str) -> str | None:
-        """Return the phase with 60 % or more of the recent growth; None when no phase has."""
+        """Return the phase that surely has 60 % or more of the recent growth; None when no phase has.
+
+        How memory changed between the line in the log and the reading after it may be of the phase before.
+        """
         return self._account(resource).recent.leading_phase
 
     def _account(self, resource: str) -> _Account:
@@ -370,6 +387,6 @@ def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
     by_phase = Counter[str]()
     for row in rows:
         for phase in row.phases:
-            by_phase[phase.phase] += phase.delta_bytes
+            by_phase[phase.phase] += phase.delta_bytes - phase.unclear_bytes
     name = max(by_phase, key=by_phase.__getitem__, default=None)
     return name if name is not None and by_phase[name] >= LEADING_SHARE * grown else None

@@ -125,6 +125,7 @@ class PhaseRow:
     delta_bytes: int
     peak_bytes: int
     end_bytes: int = 0  # at its end, or now
+    unclear_bytes: int = 0  # of delta_bytes: up to the first reading, which may be of the phase before
 
 
 @dataclass(frozen=True, slots=True)

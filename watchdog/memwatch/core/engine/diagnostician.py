@@ -109,8 +109,11 @@ class Diagnostician:
         self.schedule.begin_generation(t)
 
     def phase_changed(self) -> None:
-        """A phase begins or ends."""
+        """A phase begins or ends, at some time between the latest reading of memory and the next."""
         self._phase_changed = True
+        if (latest := self._ledger.latest_reading(HOST)) is not None:
+            for history in self._histories:
+                history.add_phase_reading(*latest, phase="")
         self.schedule.phase_changed()
 
     @property
@@ -140,7 +143,7 @@ class Diagnostician:
         if self._phase_changed or self.schedule.is_examining:
             self._phase_changed = False
             for history in self._histories:
-                history.add_phase_reading(t, self._ledger.phase or "", reading.used_bytes)
+                history.add_phase_reading(t, reading.used_bytes, phase=self._ledger.phase or "")
         need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker)
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),

@@ -52,6 +52,8 @@ OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
 FULL_POINTS = 3  # levels after the gauge is full: from then on they speak for themselves
+LEVELLED = 0.2  # growth slower than this share of the earlier growth is a plateau
+SURELY_RISEN = 4.0  # times the noise of a level: no chance
 GAUGE_WEIGHT = 0.95  # of the belief that a gauge gets which explains the growth
 
 
@@ -275,7 +277,7 @@ def _explaining(
             continue
         # without the open generation
         known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
-        found.append(_by_levels(own, known, readings, days, t))
+        found.append(_along(own, known, readings, days, t))
     explaining = [one for one in found if one is not None]
     told = [name for name, readings in gauges.items() if math.isinf(readings.known_until)]
     return sorted(
@@ -284,14 +286,25 @@ def _explaining(
     )
 
 
+def _along(
+    own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
+) -> GaugeFit | None:
+    """Growth along a gauge; None unless it explains the levels, also those after its last change."""
+    after = [p for p in known if p.t > readings.times[-1]]
+    found = _by_levels(own, known, readings, days, t) if len(after) < FULL_POINTS else None
+    if found is None or len(after) < 2:
+        return found
+    growth = found.component.fit.best.slope * found.level.pace
+    rise, places = after[-1].level - after[0].level, after[-1].x - after[0].x
+    return None if rise > max(LEVELLED * growth * places, SURELY_RISEN * own.fit.noise) else found
+
+
 def _by_levels(
     own: TrendComponent, known: Sequence[BaselinePoint], readings: GaugeReadings, days: GenerationSchedule, t: float
 ) -> GaugeFit | None:
     """Growth along a gauge that rises, up to its capacity if it has one; None unless it explains the levels."""
     capacity = readings.capacity_or_infinity
     if readings.values[-1] >= capacity:  # a level while it became full is not on the line, and one after it neither
-        if sum(p.t > readings.times[-1] for p in known) >= FULL_POINTS:
-            return None
         known = [p for p in known if p.t <= readings.times[-2]]
     along = [BaselinePoint(readings.at(p.t), p.level, p.weight, p.t) for p in known]
     places = [p.x for p in known]
@@ -324,8 +337,6 @@ def _by_few(
     both = [one for one in (by_levels, by_readings) if one is not None]
     units = min(both, key=lambda one: (one.readings < WITHOUT_START, one.error), default=None)
     if units is None or units.bytes <= 0.0 or (units.readings >= EXPLAINED_POINTS and units.r2 < EXPLAINED):
-        return None
-    if sum(p.t > times[-1] for p in known) >= FULL_POINTS:  # it has stopped
         return None
     x, level, place = values[-1], readings.used[-1], days.now_x - (t - times[-1]) / days.generation_seconds
     if told:  # the latest level at which the gauge is known
@@ -413,7 +424,6 @@ FAR = 25.0  # ... up to so many times its own length
 FADING = 0.75  # a short line that grows this much less in its later half may be the beginning of a curve
 DECIDED = 8  # points from which on a curve would have been told from a line
 NEAR = 5.0  # the limit matters when the line meets it within this many times its own length
-LEVELLED = 0.2  # growth slower than this share of the earlier growth is a plateau
 MATERIAL = 0.25  # of the rise before it
 CEASING = ("saturating", "logarithmic", "power")  # curves whose growth becomes ever less
 STILL_DOUBT = 0.1  # belief that nothing grows: with more, growth is no leak
@@ -429,7 +439,7 @@ def classify_growth(fit: TrendFit, complete: int, limit: float | None) -> Verdic
     if complete < MIN_GENERATIONS:
         return Verdict.WARMING_UP
     if best.kind == "flat" or best.slope <= 0.0:
-        return Verdict.PLATEAU if past.risen > 4.0 * fit.noise else Verdict.STABLE
+        return Verdict.PLATEAU if past.risen > SURELY_RISEN * fit.noise else Verdict.STABLE
     fading = best.kind in CEASING or (best.curve is None and best.points < DECIDED and fit.slope_ratio < FADING)
     if best.slope < LEVELLED * past.fastest and (fading or best.points < DECIDED or not _is_material(best, past.risen)):
         return Verdict.GROWING if _near(limit, best, 1.0) else Verdict.PLATEAU

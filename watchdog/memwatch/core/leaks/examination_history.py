@@ -18,8 +18,8 @@ FIRST_RECORDS_KEPT, LATEST_RECORDS_KEPT = 2, 8  # Examinations that are kept: a 
 INTERVALS_KEPT, READINGS_KEPT = 40, 256  # Intervals between examinations, and readings of memory: bounds on memory.
 MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in a row (chosen).
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
-MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen) ...
-CLEARLY = 0.6  # ... and the same share relative to the next best phase (chosen).
+MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen).
+PHASE_ODDS = 20.0  # How much likelier the named phase is than any other (chosen: an error in twenty).
 POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: their moments differ by up to this much.
 AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
@@ -100,8 +100,11 @@ class ExaminationHistory:
         self._intervals: deque[ExaminationInterval] = deque(maxlen=INTERVALS_KEPT)
         self._freed: deque[FreedObjects] = deque(maxlen=INTERVALS_KEPT)
 
-    def add_phase_reading(self, t: float, phase: str, used_bytes: int) -> None:
-        """Add main memory as a phase begins ("": none), during an examination, or once after it."""
+    def add_phase_reading(self, t: float, used_bytes: int, *, phase: str) -> None:
+        """Add main memory as a phase begins, during an examination, or once after it.
+
+        `phase` is the one from then on; "" where there is none, or where it may change before the next reading.
+        """
         self._readings.append((t, phase, used_bytes))
 
     def begin_generation(self, t: float, generation: float) -> None:
@@ -236,7 +239,9 @@ class ExaminationHistory:
         )
         if not fits or fits[0][0] > MAX_UNEXPLAINED * sum(value**2 for value in grown):
             return None
-        return fits[0][1] if len(fits) == 1 or fits[0][0] < CLEARLY * fits[1][0] else None
+        others = math.inf if len(fits) == 1 else fits[1][0]
+        # of normal residuals, with a degree of freedom for the slope
+        return fits[0][1] if others > fits[0][0] * PHASE_ODDS ** (2.0 / max(1, len(grown) - 1)) else None
 
     def rows(
         self, findings: Sequence[Finding], containers: Sequence[Growth], types: Sequence[Growth]
