@@ -25,6 +25,7 @@ class Program:
     saves: bool = True  # it writes checkpoints of its own
     gauge: str = ""
     python: str = "gallery"  # the environment
+    unwatched_runs: int = 1  # more where memory differs from run to run
 
 
 def _eigen2(commit: str) -> Program:
@@ -37,6 +38,7 @@ def _eigen2(commit: str) -> Program:
         checkout=f"eigen2-{commit}",
         cause=r"ReplayBuffer|replay_buffer",
         gauge="buffer",
+        unwatched_runs=3,
     )
 
 

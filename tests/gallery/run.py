@@ -1,8 +1,9 @@
 """Run programs of the gallery under memwatch: `PYTHONPATH=tests python -m gallery.run`; --help has options.
 
-Each program runs once unwatched, healthy and failing, to know its peak and its pace (kept in the folder of results).
-Then it runs watched: healthy with a limit 15 % above its peak, failing with a limit that its memory passes at about
-65 % of its life. One JSON line of facts for each run, appended to `runs.jsonl`; `gallery.table` makes the table.
+Each program runs unwatched, healthy and failing, on as busy cores, to know its peak and its pace (kept in the folder of
+results): once, or more often where its memory differs from run to run. Then it runs watched: healthy with a limit 15 %
+above its highest peak, failing with a limit that its memory passes at about 65 % of its life. One JSON line of facts
+for each run, appended to `runs.jsonl`; `gallery.table` makes the table.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -107,6 +108,18 @@ def resident(process: psutil.Process) -> tuple[int, int]:
     return total, anonymous
 
 
+@contextmanager
+def cores(*, busy: bool) -> Iterator[None]:
+    """All of them are kept busy meanwhile."""
+    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)] if busy else []
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.wait()
+
+
 def unwatched(words: Sequence[str], folder: Path) -> Unwatched:
     """Run it to its end; RuntimeError when it fails by itself."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -139,9 +152,7 @@ def watched(program: Program, words: Sequence[str], setting: Setting, alone: Unw
     env = environ(folder)
     begun, begun_t = time.monotonic(), time.time()
     with ExitStack() as held:
-        if setting.busy:
-            for _ in range(os.cpu_count() or 1):
-                held.callback(subprocess.Popen([sys.executable, "-c", BUSY]).kill)
+        held.enter_context(cores(busy=setting.busy))
         log = held.enter_context((folder / "main.log").open("wb"))
         out = held.enter_context((folder / "events.jsonl").open("wb"))
         err = held.enter_context((folder / "memwatch.err").open("wb"))
@@ -282,14 +293,21 @@ def seen(events: list[dict[str, Any]], program: Program) -> dict[str, Any]:
     }
 
 
-def measured(program: Program, failing: bool, words: Sequence[str], results: Path) -> Unwatched:
-    """The unwatched run: of an earlier time where there is one. A program without a leak of its own has one curve."""
-    path = results / "unwatched" / f"{program.name} {'failing' if failing and program.leak else 'healthy'}.json"
+def measured(program: Program, setting: Setting, words: Sequence[str], results: Path) -> Unwatched:
+    """The unwatched run that needs the most memory, of a failing run the least; runs of an earlier time, where known.
+
+    A program without a leak of its own has one curve.
+    """
+    variant = "failing" if setting.failing and program.leak else "healthy"
+    path = results / "unwatched" / f"{program.name} {variant} {'busy' if setting.busy else 'calm'}.json"
     if not path.exists():
-        run = unwatched(words, results / "runs" / f"{program.name} unwatched")
+        folder = results / "runs" / f"{program.name} unwatched"
+        with cores(busy=setting.busy):
+            runs = [unwatched(words, folder) for _ in range(program.unwatched_runs)]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(run)))
-    return Unwatched(**json.loads(path.read_text()))
+        path.write_text(json.dumps([asdict(run) for run in runs]))
+    known = [Unwatched(**run) for run in json.loads(path.read_text())]
+    return (min if setting.failing else max)(known, key=lambda run: run.limit(failing=False, of=setting.limit))
 
 
 def main() -> None:
@@ -318,7 +336,7 @@ def main() -> None:
         for variant, attach, limit, busy, log in product(*(one.split(",") for one in given)):
             setting = Setting(variant == "failing", attach, limit, busy == "yes", log == "yes")
             words = command(program, setting.failing, options.checkouts.resolve(), options.environments.resolve())
-            alone = measured(program, setting.failing, words, results)
+            alone = measured(program, setting, words, results)
             folder = (
                 results
                 / "runs"
