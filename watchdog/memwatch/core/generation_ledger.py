@@ -35,12 +35,12 @@ class _OpenPhase:
     end_bytes: int | None = None
     delta_bytes: int = 0
     unclear_bytes: int = 0
-    is_read: bool = False  # memory, since it was entered
+    is_sampled: bool = False  # since it was entered
 
-    def read(self, used: Sequence[int]) -> None:
+    def add_samples(self, used: Sequence[int]) -> None:
         self.peak_bytes = max(self.peak_bytes, *used)
-        if not self.is_read:
-            self.is_read = True
+        if not self.is_sampled:
+            self.is_sampled = True
             self.unclear_bytes += used[0] - self.enter_bytes
 
     def row(self, name: str, used_bytes: int) -> PhaseRow:
@@ -62,7 +62,7 @@ class _OpenRow:
     def enter(self, name: str, t: float) -> None:
         phase = self.phases.get(name)
         if phase is not None:
-            phase.enter_bytes, phase.end_t, phase.end_bytes, phase.is_read = self.used_bytes, None, None, False
+            phase.enter_bytes, phase.end_t, phase.end_bytes, phase.is_sampled = self.used_bytes, None, None, False
         elif len(self.phases) < MAX_PHASES:
             self.phases[name] = _OpenPhase(t, self.used_bytes, self.used_bytes)
 
@@ -221,7 +221,7 @@ class GenerationLedger:
         row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, *used)
         phase = row.phases.get(self.phase) if self.phase is not None else None
         if phase is not None:
-            phase.read(used)
+            phase.add_samples(used)
 
     def add_marker(self, t: float, seen: GenerationSeen) -> Boundary | None:
         """Add a marker of the log; return the boundary that it makes, or None when it repeats a known one.
