@@ -17,7 +17,7 @@ DECISIONS = sorted(f"docs/decisions/{page.stem}" for page in Path(__file__).pare
 RESULTS = [f"docs/{of}/results" for of in ("performance", "trust", "gallery")]
 # Every page stands here once, in the order of reading; one that does not fails the build and tests/docs.
 NAVIGATION = {
-    "Begin": ["docs/tutorial", "docs/concepts", "examples/README"],
+    "Begin": ["docs/tutorial", "docs/recipes", "docs/concepts", "examples/README"],
     "Understand": ["docs/diagnosis", "docs/forecasting", "docs/markers", "docs/reports"],
     "Operate": [
         *(
