@@ -137,7 +137,7 @@ NEEDED = _gauge("needed_bytes", "Memory that the run needs to finish.", "resourc
 NEEDED_LOW = _gauge("needed_low_bytes", "5th percentile of the needed memory.", "resource")
 NEEDED_HIGH = _gauge("needed_high_bytes", "95th percentile of the needed memory.", "resource")
 INTERRUPT_ETA = _gauge("interrupt_eta_seconds", "Expected time until memwatch interrupts the trainer.", "resource")
-RUN_FINISHES = _gauge("run_finishes", "1 if the run is expected to end before the limit, else 0.", "resource")
+RUN_FINISHES = _gauge("run_finishes", "1 if the run ends before the limit's early bound, else 0.", "resource")
 WARNED = _gauge("warned", "1 while memwatch warns that the limit will be reached, else 0.", "resource")
 WARN_HORIZON = _gauge("warn_horizon_seconds", "How long before the limit memwatch warns.")
 
