@@ -133,27 +133,28 @@ class DecisionMaker:
     def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
         """Decide by the outlooks, which have just been renewed; an earlier sample must have called for it too."""
         self.awaited_save_seconds = None
-        called = [
-            InterruptDecision(resource.usage, kind)
-            for resource in resources
-            if (kind := self._reason(t, resource, lead - self._waited(t, resource))) is not None
-        ]
-        if self._opportunity is not None and not any(one.kind == self._opportunity[1] for one in called):
+        called = list[tuple[InterruptDecision, float]]()  # with the seconds until another sample may confirm it
+        for resource in resources:
+            context = self._context(t, resource, lead - self._waited(t, resource))
+            kind = None if context is None else self._reason(context)
+            if context is not None and kind is not None:
+                called.append((InterruptDecision(resource.usage, kind), context.confirmation_seconds))
+        if self._opportunity is not None and not any(one.kind == self._opportunity[1] for one, _ in called):
             self._expire_opportunity(t, *self._opportunity)
-        calling = {one.usage.resource for one in called}
+        calling = {one.usage.resource for one, _ in called}
         silent = {resource.usage.resource for resource in resources} - calling
         self._pending_since = {name: t0 for name, t0 in self._pending_since.items() if name not in silent}
-        confirmed = [one for one in called if self._confirms(t, one.usage.resource)]
+        confirmed = [one for one, seconds in called if self._confirms(t, one.usage.resource, seconds)]
         return min(confirmed, key=lambda one: URGENCY.index(one.kind), default=None)
 
     def _waited(self, t: float, resource: WatchedResource) -> float:
         """Seconds since the first look that called for an interrupt: a part of the lead time is over."""
         return t - self._pending_since.get(resource.usage.resource, t)
 
-    def _confirms(self, t: float, resource: str) -> bool:
-        """An earlier sample, and each since, called for an interrupt too; otherwise this one is the first."""
+    def _confirms(self, t: float, resource: str, seconds: float) -> bool:
+        """A sample at least so long ago, and each since, called for an interrupt too; otherwise this one is the first."""
         first_t = self._pending_since.setdefault(resource, t)
-        return t > first_t and t - first_t >= self._policy.confirmation_seconds
+        return t > first_t and t - first_t >= seconds
 
     def _expire_opportunity(self, t: float, begun: float, kind: str) -> None:
         """Drop an opportunity that was not used, unless the trainer's own save that is due then is still awaited."""
@@ -170,7 +171,7 @@ class DecisionMaker:
         context, outlook = self._context(t, resource, lead), resource.outlook
         found = {
             "resource": resource.usage.resource,
-            "reason": self._reason(t, resource, lead),
+            "reason": None if context is None else self._reason(context),
             "verdict": outlook.verdict.value,
             "is_growth": reaches_limit(outlook.verdict, outlook.forecast),
         }
@@ -187,16 +188,13 @@ class DecisionMaker:
         interval = self.lead_time.sample_interval_seconds
         return DecisionContext(self._policy, self._ledger, t, resource, limit, forecast, lead, interval)
 
-    def _reason(self, t: float, resource: WatchedResource, lead: float) -> str | None:
-        """Why the forecast of this resource calls for an interrupt now; None: it does not."""
-        context = self._context(t, resource, lead)
-        if context is None or not reaches_limit(resource.outlook.verdict, context.forecast):
-            return None
-        if not context.is_believed:
+    def _reason(self, context: DecisionContext) -> str | None:
+        """Why the forecast of its resource calls for an interrupt now; None: it does not."""
+        if not reaches_limit(context.resource.outlook.verdict, context.forecast) or not context.is_believed:
             return None
         if not context.is_last_chance():
             return self._opportunity_reason(context)
-        if not context.could_fill_room(lead) or self._awaits_own_save(context):
+        if not context.could_fill_room(context.lead) or self._awaits_own_save(context):
             return None
         return "saved" if self._is_just_saved and self._checkpoints.saves_on_signal is False else "time"
 

@@ -149,6 +149,13 @@ class DecisionContext:
             return soon >= LIKELIER
         return soon >= SURE and self.limit.headroom_bytes <= self.policy.headroom_guard * self.limit.bytes
 
+    @property
+    def confirmation_seconds(self) -> float:
+        """After which another sample must agree; 0: the next one, where after the usual wait a checkpoint likely fails."""
+        risk, usual = self.resource.outlook.time_to_limit, self.policy.confirmation_seconds
+        late = risk is not None and risk.p_checkpoint_fails(usual, self.checkpoint_cost) >= LIKELIER
+        return 0.0 if late else usual
+
     def checkpoint_fits_in_memory(self) -> bool:
         """There is memory for a checkpoint that is requested now, even if memory goes on rising until it begins."""
         seconds = DELIVERY_SECONDS + self.policy.confirmation_seconds
