@@ -472,6 +472,18 @@ def test_an_emergency_that_is_not_confirmed_hides_no_last_moment():
     assert [(i.emergency, watch.events("interrupt")[0].fields["kind"]) for i in watch.interrupts] == [(False, "time")]
 
 
+@pytest.mark.parametrize(("ends", "at_once"), [((5.0,), 1), ((*[20.0] * 4, *[60.0] * 6), 0)])
+def test_the_next_sample_confirms_where_the_usual_wait_for_it_likely_costs_the_checkpoint(ends, at_once):
+    watch = Watch(Policy(checkpoint_seconds=10.0, confirmation_seconds=4.0))
+    watch.generations(6, seconds=60)
+    watch.look(10)
+    watch.script.says = growing(16, 12, ends=ends_in(*ends))
+    watch.look(1)
+    assert watch.interrupts == [], "one sample is no reason"
+    watch.look(1)
+    assert len(watch.interrupts) == at_once
+
+
 def test_what_two_resources_ask_for_is_confirmed_for_each():
     watch = Watch()
     watch.generations(6)
