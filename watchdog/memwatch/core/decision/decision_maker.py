@@ -152,7 +152,7 @@ class DecisionMaker:
         return t - self._pending_since.get(resource.usage.resource, t)
 
     def _confirms(self, t: float, resource: str, seconds: float) -> bool:
-        """A sample at least so long ago, and each since, called for an interrupt too; otherwise this one is the first."""
+        """A sample at least so long ago, and each since, called for an interrupt too; else this one is the first."""
         first_t = self._pending_since.setdefault(resource, t)
         return t > first_t and t - first_t >= seconds
 

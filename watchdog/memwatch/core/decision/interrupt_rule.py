@@ -151,7 +151,7 @@ class DecisionContext:
 
     @property
     def confirmation_seconds(self) -> float:
-        """After which another sample must agree; 0: the next one, where after the usual wait a checkpoint likely fails."""
+        """After which another sample must agree; 0: the next one, if a checkpoint after the usual wait likely fails."""
         risk, usual = self.resource.outlook.time_to_limit, self.policy.confirmation_seconds
         late = risk is not None and risk.p_checkpoint_fails(usual, self.checkpoint_cost) >= LIKELIER
         return 0.0 if late else usual
