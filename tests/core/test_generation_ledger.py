@@ -206,6 +206,22 @@ def test_the_leading_phase_holds_sixty_percent_of_the_growth(share, leading):
     assert ledger.leading_phase("host") == leading
 
 
+def test_a_phase_leads_on_while_it_has_the_most_of_the_growth():
+    ledger, used, told = GenerationLedger(), 1000, []
+    ledger.add_samples((0,), "host", (used,))
+    for index, share in enumerate((50, 70, 70, 55, 45, 45, 45, 30, 30, 30, 30, 30), 1):
+        t = index * 10
+        mark(ledger, t, index)
+        told.append(ledger.leading_phase("host"))
+        for phase, grown in (("evaluate", share), ("train", 100 - share)):
+            ledger.add_phase_marker(t, PhaseSeen(t, phase))
+            ledger.add_samples((t,), "host", (used,))
+            used += grown
+            t += 1
+            ledger.add_samples((t,), "host", (used,))
+    assert told == [None, None, *["evaluate"] * 6, None, "train", "train", "train"]
+
+
 def test_growth_before_the_first_reading_of_a_phase_may_be_that_of_the_phase_before():
     ledger, used = GenerationLedger(), 1000
     ledger.add_samples((0,), "host", (used,))

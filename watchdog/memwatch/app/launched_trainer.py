@@ -118,6 +118,7 @@ class Passthrough:
     def __init__(self, log: Path, output: int = 1, line: OutputLine | None = None) -> None:
         self._log, self._output, self._line = log, output, line or OutputLine()
         self._source = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+        self._copied = 0  # bytes
         self._ended = threading.Event()
         self._thread: threading.Thread | None = threading.Thread(target=self._copy, name="passthrough", daemon=True)
         try:
@@ -130,7 +131,7 @@ class Passthrough:
         """Wait, a second at most, until all that was written by now is copied."""
         deadline, end = time.monotonic() + MAX_CATCH_UP_SECONDS, os.fstat(self._source).st_size
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
-            if os.lseek(self._source, 0, os.SEEK_CUR) >= end:
+            if self._copied >= end:
                 return
             time.sleep(COPY_INTERVAL_SECONDS / 10)
 
@@ -152,6 +153,7 @@ class Passthrough:
                 return
             if data:
                 self._line.is_open = not data.endswith(b"\n")
+                self._copied += len(data)
             if not data and last:
                 return
             if not data:

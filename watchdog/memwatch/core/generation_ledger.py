@@ -116,7 +116,7 @@ class _Account:
     def update_recent(self, attempt: int) -> None:
         """Compute the figures from the complete generations of this attempt."""
         rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
-        self.recent = _RecentGrowth(_stalled(rows), _leading_phase(rows))
+        self.recent = _RecentGrowth(_stalled(rows), _leading_phase(rows, self.recent.leading_phase))
 
 
 _NO_ACCOUNT = _Account()  # the account of a resource without readings
@@ -358,7 +358,7 @@ class GenerationLedger:
         return None if account.used_bytes is None else (account.used_t, account.used_bytes)
 
     def leading_phase(self, resource: str) -> str | None:
-        """Return the phase that surely has 60 % or more of the recent growth; None when no phase has.
+        """Return the phase that surely has 60 % or more of the recent growth, and goes on to have the most; None: none.
 
         How memory changed between the line in the log and the reading after it may be of the phase before.
         """
@@ -379,7 +379,8 @@ def _stalled(rows: Sequence[GenerationRow]) -> bool:
     return least > 0 and deltas[-1] < STALL_SHARE * least
 
 
-def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
+def _leading_phase(rows: Sequence[GenerationRow], led: str | None) -> str | None:
+    """`led` is the one that led before: one that hovers about the share is not told on and off."""
     rows = rows[-5:]
     grown = sum(row.delta_bytes for row in rows)
     if grown <= 0:
@@ -389,4 +390,4 @@ def _leading_phase(rows: Sequence[GenerationRow]) -> str | None:
         for phase in row.phases:
             by_phase[phase.phase] += phase.delta_bytes - phase.unclear_bytes
     name = max(by_phase, key=by_phase.__getitem__, default=None)
-    return name if name is not None and by_phase[name] >= LEADING_SHARE * grown else None
+    return name if name is not None and (name == led or by_phase[name] >= LEADING_SHARE * grown) else None
