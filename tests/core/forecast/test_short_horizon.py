@@ -23,17 +23,16 @@ def generation(height: float, part: int = PEAK_PART) -> tuple[float, ...]:
     return tuple(height if k == part else 0.0 for k in range(SLOTS))
 
 
-def seen(*generations: tuple[float, ...], seconds: tuple[float, ...] = ()) -> GenerationProfile:
+def seen(*generations: tuple[float, ...]) -> GenerationProfile:
     highs = tuple(max(one[k] for one in generations) for k in range(len(generations[0])))
-    took = seconds or (LENGTH,) * len(generations)
-    return GenerationProfile((0.0,) * len(highs), highs, 1.0, past_slot_maxima=generations, past_seconds=took)
+    return GenerationProfile((0.0,) * len(highs), highs, 1.0, past_slot_maxima=generations)
 
 
 ALIKE = seen(*[generation(50.0)] * 8)
 
 
 def near(room: float, outline: GenerationProfile = ALIKE, slope: float = 0.0, part: float = 0.1) -> ShortHorizonModel:
-    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, part * LENGTH, LENGTH)
+    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, part, LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_what_the_horizon_cuts_off_does_not_make_the_highs_uncertain() -> None:
     """In a third of the generations the peak comes later than the horizon; how high it is was always the same."""
     early, late = generation(50.0, PEAK_PART), generation(50.0, PEAK_PART + 3)
     found = near(60.0, seen(*[early] * 8, *[late] * 4))
-    assert found.p_exceed((PEAK_PART / SLOTS + 1.0 / SLOTS) * LENGTH - found.elapsed) < 0.001
+    assert found.p_exceed((PEAK_PART / SLOTS - found.part + 1.0 / SLOTS) * LENGTH) < 0.001
 
 
 def test_memory_far_above_all_that_was_seen_may_go_farther() -> None:
@@ -125,15 +124,6 @@ def test_a_peak_under_way_is_not_put_upon_itself() -> None:
     """Memory is above its course because the peak has come."""
     under_way = replace(near(150.0), residual=90.0, peaks=PeriodicPeak(9.0, 5.0, (100.0, 100.0)), due_seconds=0.0)
     assert under_way.p_exceed(5.0) < 0.01
-
-
-def test_a_generation_may_end_as_early_as_any_that_was_seen() -> None:
-    """High at its begin: after 50 s of one that takes 60 or 120 s the next high comes within 15 s in half of them."""
-    early = generation(50.0, part=0)
-    steady, uneven = seen(*[early] * 8), seen(*[early] * 8, seconds=(60.0, 120.0) * 4)
-    assert near(45.0, steady, part=50.0 / LENGTH).p_exceed(15.0) > 0.99
-    assert near(45.0, uneven, part=50.0 / LENGTH).p_exceed(15.0) == pytest.approx(0.5, abs=0.02)
-    assert near(45.0, uneven, part=65.0 / LENGTH).p_exceed(15.0) < 0.01, "those of 60 s are over"
 
 
 SAVE = CheckpointCost(5.0, 30.0)  # as long as a part and a third; the peak has 50 bytes

@@ -414,9 +414,9 @@ class Forecaster(GrowthEvidence):
     ) -> ShortHorizonModel:
         """How memory stands to its course now."""
         outline = course.profile
-        part, elapsed, latest = 0.0, 0.0, self._run.items[-1].mean
+        part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
-            part, elapsed, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), self._t - beat.start_t, beat.latest()
+            part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
             if beat.is_blurred(self._t):
                 outline = outline.whole()
         line = course.level_at(calendar.now_x)
@@ -438,7 +438,7 @@ class Forecaster(GrowthEvidence):
             slope_error=error / calendar.generation_seconds,
             noise=math.hypot(noise, others_deviation),
             profile=outline,
-            elapsed=elapsed,
+            part=part,
             seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,

@@ -69,7 +69,6 @@ class GenerationProfile:
     record: float = math.inf  # that the highest was ever above the level
     scaling: ProfileScaling = ADDITIVE
     past_slot_maxima: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
-    past_seconds: tuple[float, ...] = ()  # ... how long each took ...
     noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
     range: float = field(init=False)  # bytes from the lowest mean to the highest high
     reach: float = field(init=False)  # bytes from the lowest mean to the highest of those seen
@@ -164,7 +163,6 @@ def fit_profile(
         record=max(tops if len(lately) < MANY else [*tops, *lately]),
         scaling=swell,
         past_slot_maxima=tuple([tuple(one) for one in seen]),
-        past_seconds=tuple([shape.seconds for shape in recent]),
         noise=noise,
     )
 

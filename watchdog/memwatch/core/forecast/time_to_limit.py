@@ -43,7 +43,7 @@ class ShortHorizonModel:
     slope_error: float  # standard error of it
     noise: float  # standard deviation of the line, bytes
     profile: GenerationProfile
-    elapsed: float  # seconds since the open generation began
+    part: float  # of the open generation that is over
     seconds: float  # of a generation, or of the block of time that stands for one
     peaks: PeriodicPeak | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them, where they have a rhythm
@@ -80,9 +80,8 @@ class ShortHorizonModel:
         size = len(self.profile.slot_maxima)
         if size == 1:
             return math.inf
-        part = min(self.elapsed / self.seconds, 1.0 - 0.5 / size)
-        first = int(part * size) - LATE_PARTS
-        last = int((part + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
+        first = int(self.part * size) - LATE_PARTS
+        last = int((self.part + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
         slots = {k % size for k in range(first, last + 1)}
         return self.room - max(one[k] for one in self.profile.past_slot_maxima for k in slots)
 
@@ -99,34 +98,26 @@ class ShortHorizonModel:
         """The room above the line that each of the generations that were seen would leave too late, going on from here.
 
         A need is met from a part on, after the wait, in which there is room for it, if none until it is complete is
-        higher than the room: the part that asks for the least room counts. How long the open generation takes is as
-        uncertain as its highs: each goes on at its own pace, one that was over by now at the pace of one that was not.
+        higher than the room: the part that asks for the least room counts.
         """
-        past = self.profile.past_slot_maxima
-        if len(self.profile.slot_maxima) == 1:
-            return [high + self.slope * (wait + need.seconds) for (high,) in past]
-        longer = [seconds for seconds in self.profile.past_seconds if seconds > self.elapsed] or [self.elapsed]
-        return [
-            self._top(seen, seconds if seconds > self.elapsed else longer[i % len(longer)], wait, need)
-            for i, (seen, seconds) in enumerate(zip(past, self.profile.past_seconds, strict=True))
-        ]
-
-    def _top(self, seen: Sequence[float], seconds: float, wait: float, need: CheckpointCost) -> float:
-        """The same of one generation, which takes so many seconds."""
-        size = len(seen)
-        part = min(self.elapsed / seconds, 1.0 - 0.5 / size)
-        first = int(part * size)
-        last = int((part + (wait + need.seconds) / seconds) * size - 0.5)  # whose middle is within the time
+        size = len(self.profile.slot_maxima)
+        if size == 1:
+            return [high + self.slope * (wait + need.seconds) for (high,) in self.profile.past_slot_maxima]
+        first = int(self.part * size)
+        last = int((self.part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
         if wait > 0.0:  # what is due may come a part earlier
             last += 1
         last = min(max(first, last), first + AHEAD * size)
         later = size if need.bytes > 0.0 else 0
-        path = [
-            seen[k % size] + self.slope * max(0.0, ((k + 0.5) / size - part) * seconds)
-            for k in range(first, last + later + 1)
-        ]
-        begin = min(int((part + wait / seconds) * size), last)
-        return _least_room(path, begin - first, last - begin, need.bytes) if later else max(path)
+        begin = min(int((self.part + wait / self.seconds) * size), last)
+        ahead = range(first, last + later + 1)
+        grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
+        slots = [k % size for k in ahead]
+        past = self.profile.past_slot_maxima
+        paths = ([seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in past)
+        if not later:
+            return [max(path) for path in paths]
+        return [_least_room(path, begin - first, last - begin, need.bytes) for path in paths]
 
     def _peak_odds(self, seconds: float) -> float:
         """That one of the rare peaks comes in that time, and is too high."""
