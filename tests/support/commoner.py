@@ -47,6 +47,7 @@ class Commons:
     def environ(self) -> dict[str, str]:
         """With the state folder here, and nothing of root's but how tests run memwatch."""
         return {
+            "MEMWATCH_DAEMON__END_PAGE_SECONDS": "0",  # no process is left behind
             **{name: value for name, value in os.environ.items() if name.startswith("MEMWATCH_")},
             "PATH": "/usr/bin:/bin",
             "LD_LIBRARY_PATH": str(Path(self.python).parents[1] / "lib"),  # or the system's libpython would load
