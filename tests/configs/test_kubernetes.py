@@ -336,10 +336,10 @@ def test_beside_a_trainer_of_roots_it_is_root_and_may_look_and_nothing_else(tmp_
 
 def test_where_no_capability_may_be_added_it_is_root_with_those_of_the_trainer(tmp_path: Path) -> None:
     """As docs/kubernetes.md says for the level `baseline`."""
-    kept, told, _ = (FOLDER / "root" / "user.yaml").read_text().partition("capabilities:")
-    overlay(tmp_path, "resources: [../job]")
-    (tmp_path / "kubernetes" / "root" / "user.yaml").write_text(f"{kept}{told} null\n")
-    (tmp_path / "kubernetes" / "own" / "kustomization.yaml").write_text("resources: [../job]\ncomponents: [../root]")
+    overlay(tmp_path, "resources: [../job]\ncomponents: [../root]")
+    user = tmp_path / "kubernetes" / "root" / "user.yaml"
+    kept, told, _ = user.read_text().partition("capabilities:")
+    user.write_text(f"{kept}{told} null\n")
     [container] = one(kustomized(tmp_path / "kubernetes" / "own"), "Job")["spec"]["template"]["spec"]["initContainers"]
     assert "capabilities" not in container["securityContext"] and container["securityContext"]["runAsUser"] == 0
 

@@ -325,15 +325,21 @@ def test_since_when_it_grows_is_a_generation_whatever_explains_the_growth() -> N
     assert 1 <= said.trend.since_generation <= 4
 
 
-def test_a_buffer_that_is_full_has_levelled_off_at_once() -> None:
-    """Nobody waits for three flat generations: its growth is over, as the log says."""
+def said_of_a_buffer(capacity: float, leak: float = 0.0) -> dict[int, Outlook]:
+    """By the second: ten items of 50 kB a second up to a capacity, and a leak of so many bytes a second beside them."""
     forecaster, said = Forecaster(), {}
     for t in range(2400):
         if t % 100 == 0:
             forecaster.begin_generation(float(t), t // 100 + 1)
-        held = min(10.0 * t, 20_000.0)
-        forecaster.add_samples([float(t)], [10**9 + 50_000 * held])
-        said[t] = forecaster.outlook(float(t), 3 * 10**9, None, 24.0, (Gauge("buffer", held, 20_000.0, float(t)),))
+        held = min(10.0 * t, capacity)
+        forecaster.add_samples([float(t)], [10**9 + 50_000 * held + leak * t])
+        said[t] = forecaster.outlook(float(t), 3 * 10**9, None, 24.0, (Gauge("buffer", held, capacity, float(t)),))
+    return said
+
+
+def test_a_buffer_that_is_full_has_levelled_off_at_once() -> None:
+    """Nobody waits for three flat generations: its growth is over, as the log says."""
+    said = said_of_a_buffer(20_000.0)
     assert said[1950].verdict is Verdict.GROWING
     for t in range(2020, 2400, 20):
         trend = said[t].trend
@@ -343,13 +349,7 @@ def test_a_buffer_that_is_full_has_levelled_off_at_once() -> None:
 
 def test_a_leak_beside_a_buffer_has_not_levelled_off_when_that_is_full() -> None:
     """Two generations after it are enough to see that memory goes on growing."""
-    forecaster, said = Forecaster(), {}
-    for t in range(2400):
-        if t % 100 == 0:
-            forecaster.begin_generation(float(t), t // 100 + 1)
-        held = min(10.0 * t, 12_000.0)
-        forecaster.add_samples([float(t)], [10**9 + 50_000 * held + 400_000 * t])
-        said[t] = forecaster.outlook(float(t), 3 * 10**9, None, 24.0, (Gauge("buffer", held, 12_000.0, float(t)),))
+    said = said_of_a_buffer(12_000.0, leak=400_000.0)
     assert said[1250].verdict is Verdict.PLATEAU
     for t in range(1450, 2400, 20):
         trend = said[t].trend

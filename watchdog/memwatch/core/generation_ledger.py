@@ -37,11 +37,11 @@ class _OpenPhase:
     unclear_bytes: int = 0
     is_sampled: bool = False  # since it was entered
 
-    def add_samples(self, used: Sequence[int]) -> None:
-        self.peak_bytes = max(self.peak_bytes, *used)
+    def add_samples(self, first: int, peak: int) -> None:
+        self.peak_bytes = max(self.peak_bytes, peak)
         if not self.is_sampled:
             self.is_sampled = True
-            self.unclear_bytes += used[0] - self.enter_bytes
+            self.unclear_bytes += first - self.enter_bytes
 
     def row(self, name: str, used_bytes: int) -> PhaseRow:
         delta = self.delta_bytes + (used_bytes - self.enter_bytes if self.end_t is None else 0)
@@ -217,11 +217,11 @@ class GenerationLedger:
             if self.phase is not None:
                 account.open.enter(self.phase, times[0])
         account.used_bytes, account.used_t = used[-1], times[-1]
-        row = account.open
-        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, *used)
+        row, peak = account.open, max(used)
+        row.used_bytes, row.sampled, row.peak_bytes = used[-1], True, max(row.peak_bytes, peak)
         phase = row.phases.get(self.phase) if self.phase is not None else None
         if phase is not None:
-            phase.add_samples(used)
+            phase.add_samples(used[0], peak)
 
     def add_marker(self, t: float, seen: GenerationSeen) -> Boundary | None:
         """Add a marker of the log; return the boundary that it makes, or None when it repeats a known one.

@@ -133,28 +133,24 @@ class DecisionMaker:
     def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
         """Decide by the outlooks, which have just been renewed; an earlier sample must have called for it too."""
         self.awaited_save_seconds = None
-        called = list[tuple[InterruptDecision, float]]()  # with the seconds until another sample may confirm it
-        for resource in resources:
-            context = self._context(t, resource, lead - self._waited(t, resource))
-            kind = None if context is None else self._reason(context)
-            if context is not None and kind is not None:
-                called.append((InterruptDecision(resource.usage, kind), context.confirmation_seconds))
-        if self._opportunity is not None and not any(one.kind == self._opportunity[1] for one, _ in called):
+        contexts = [self._context(t, resource, lead - self._waited(t, resource)) for resource in resources]
+        called = [(one, kind) for one in contexts if one is not None and (kind := self._reason(one)) is not None]
+        if self._opportunity is not None and not any(kind == self._opportunity[1] for _, kind in called):
             self._expire_opportunity(t, *self._opportunity)
-        calling = {one.usage.resource for one, _ in called}
+        calling = {one.resource.usage.resource for one, _ in called}
         silent = {resource.usage.resource for resource in resources} - calling
         self._pending_since = {name: t0 for name, t0 in self._pending_since.items() if name not in silent}
-        confirmed = [one for one, seconds in called if self._confirms(t, one.usage.resource, seconds)]
+        confirmed = [InterruptDecision(one.resource.usage, kind) for one, kind in called if self._confirms(one)]
         return min(confirmed, key=lambda one: URGENCY.index(one.kind), default=None)
 
     def _waited(self, t: float, resource: WatchedResource) -> float:
         """Seconds since the first look that called for an interrupt: a part of the lead time is over."""
         return t - self._pending_since.get(resource.usage.resource, t)
 
-    def _confirms(self, t: float, resource: str, seconds: float) -> bool:
-        """A sample at least so long ago, and each since, called for an interrupt too; else this one is the first."""
-        first_t = self._pending_since.setdefault(resource, t)
-        return t > first_t and t - first_t >= seconds
+    def _confirms(self, context: DecisionContext) -> bool:
+        """An earlier sample, and each since, called for an interrupt too; otherwise this one is the first."""
+        waited = context.t - self._pending_since.setdefault(context.resource.usage.resource, context.t)
+        return waited > 0.0 and waited >= context.confirmation_seconds
 
     def _expire_opportunity(self, t: float, begun: float, kind: str) -> None:
         """Drop an opportunity that was not used, unless the trainer's own save that is due then is still awaited."""
