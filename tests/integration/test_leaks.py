@@ -26,23 +26,31 @@ class Named:
     cause: str
     type: str
     holder: str
-    phase: str
+    phase: tuple[str, ...]  # and the next, where memory grows in the last instant of it
     remedy: str
 
 
 LEAKS = {
     "buffer": Named(
-        "buffer_cannot_fit", "__main__.Transition", "__main__.ReplayBuffer.items[i]", "evaluate", "capacity below"
+        "buffer_cannot_fit", "__main__.Transition", "__main__.ReplayBuffer.items[i]", ("evaluate",), "capacity below"
     ),
     "environments": Named(
-        "environments_recreated", "__main__.Environment", "__main__.Trainer.kept[i]", "evaluate", "reset()"
+        "environments_recreated", "__main__.Environment", "__main__.Trainer.kept[i]", ("evaluate",), "reset()"
     ),
-    "losses": Named("unbounded_container", "__main__.Loss", "__main__.Trainer.kept[i]", "train", "maxlen"),
+    "losses": Named("unbounded_container", "__main__.Loss", "__main__.Trainer.kept[i]", ("train",), "maxlen"),
     "population": Named(
-        "old_population_kept", "__main__.Agent", "__main__.Trainer.kept[i][i][i]", "evolve", "whole members"
+        "old_population_kept",
+        "__main__.Agent",
+        "__main__.Trainer.kept[i][i][i]",
+        ("evolve", "evaluate"),
+        "whole members",
     ),
-    "figures": Named("figures_not_closed", "__main__.Figure", "__main__.Figure.opened[i]", "evolve", "plt.close"),
-    "history": Named("unbounded_container", "numpy.ndarray", "__main__.Trainer.kept[i]['seen']", "evaluate", "maxlen"),
+    "figures": Named(
+        "figures_not_closed", "__main__.Figure", "__main__.Figure.opened[i]", ("evolve", "evaluate"), "plt.close"
+    ),
+    "history": Named(
+        "unbounded_container", "numpy.ndarray", "__main__.Trainer.kept[i]['seen']", ("evaluate",), "maxlen"
+    ),
 }
 PYTHONS = ("3.9", "3.11", "3.13", "Debian 3.14")
 APART_SECONDS = 10.0  # runs begin, in all workers: no two go through a generation in step, few are examined at once
@@ -109,7 +117,8 @@ def test_a_leak_is_named_by_the_third_generation(leak: str, python: str, tmp_pat
     (found,) = findings
     assert found["in"] <= THIRD
     assert (found["cause"], found["type"], found["holder"]) == (wanted.cause, wanted.type, wanted.holder), found
-    assert found["phase"] == f"{wanted.phase}_population", found
+    phases = [phase.removesuffix("_population") for phase in found["phase"].split(" or ")]
+    assert phases[0] == wanted.phase[0] and {*phases} <= {*wanted.phase}, found
     assert int(found["since"]) == 1 and wanted.remedy in found["remedy"]
     assert found["count_after"] > found["count_before"] and found["growth_per_unit"] > 5e6
 

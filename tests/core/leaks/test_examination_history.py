@@ -126,8 +126,8 @@ def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_re
     evidence = ExaminationHistory(0.0)
     for asked, read, used in ((1, 1, 100), (1, 2, 140), (3, 3, 170)):
         evidence.begin_generation(100.0 * read, read)
-        evidence.add_phase_reading(100.0 * read, (read * 100 - 10) * MB, phase="train")
-        evidence.add_phase_reading(100.0 * read + 20.0, (read * 100 + 10) * MB, phase="train")
+        evidence.add_phase_reading(100.0 * read, (read * 100 - 10) * MB, "train")
+        evidence.add_phase_reading(100.0 * read + 20.0, (read * 100 + 10) * MB, "train")
         late = examined(asked, used=used * MB, containers={"__main__.T.kept": read * 40 * MB})
         evidence.add(replace(late, found=replace(late.found, after_seconds=100.0 * (read - asked) + 10.0)))
     assert [one.position for one in evidence.records] == [1, 2, 3]
@@ -167,13 +167,13 @@ def run_of(phase: str, evidence: ExaminationHistory, generations: int = 3) -> No
     t, size, used = 0.0, 0, 500 * MB
     for generation in range(1, generations + 1):
         for name, grows in (("evaluate", 34), ("train", 3), ("evolve", 0)):
-            evidence.add_phase_reading(t, used, phase=name)
+            evidence.add_phase_reading(t, used, name)
             reason = "generation" if name == "evaluate" else "phase"
             evidence.add(examined(generation, t=t, reason=reason, containers={"__main__.T.kept": size}))
             t += 30.0
             size += 30 * MB if name == phase else 0
             used += (30 if name == phase else 0) * MB + grows * MB
-    evidence.add_phase_reading(t, used, phase="evaluate")
+    evidence.add_phase_reading(t, used, "evaluate")
     evidence.add(examined(generations + 1, t=t, containers={"__main__.T.kept": size}))
 
 
@@ -189,11 +189,11 @@ def test_where_an_attribute_is_not_told_of_its_size_is_not_known():
     for generation in (1, 2, 3):
         t, size = generation * 100.0, (generation - 1) * 30 * MB
         sizes = {"__main__.T.kept": size} if size else {}
-        evidence.add_phase_reading(t, used, phase="evaluate")
+        evidence.add_phase_reading(t, used, "evaluate")
         evidence.add(examined(generation, t=t + 5, containers=sizes))
-        evidence.add_phase_reading(t + 50, used + 30 * MB, phase="evolve")
+        evidence.add_phase_reading(t + 50, used + 30 * MB, "evolve")
         evidence.add(examined(generation, t=t + 55, reason="phase", containers=sizes))
-        evidence.add_phase_reading(t + 100, used + 60 * MB, phase="evaluate")
+        evidence.add_phase_reading(t + 100, used + 60 * MB, "evaluate")
         # its objects were looked for in the phase before: an attribute that had none yet is left out
         sizes = {"__main__.T.kept": size + 30 * MB} if size else {}
         evidence.add(examined(generation, t=t + 102, reason="phase", containers=sizes))
@@ -201,12 +201,27 @@ def test_where_an_attribute_is_not_told_of_its_size_is_not_known():
     assert evidence.phase_of("__main__.T.kept") == "evolve"
 
 
+@pytest.mark.parametrize(("after_change", "phase"), [(0, "evolve or evaluate"), (15, "evaluate"), (30, "evaluate")])
+def test_two_phases_are_named_where_memory_grows_only_as_one_becomes_the_other(after_change, phase):
+    evidence, size, used = ExaminationHistory(0.0), 0, 0
+    for t in (0.0, 100.0, 200.0, 300.0):
+        evidence.add_phase_reading(t, used, "evaluate")
+        used += after_change * MB
+        evidence.add_phase_reading(t + 8, used, "evaluate")
+        evidence.add(examined(t // 100, t=t + 9, containers={"__main__.T.kept": size}))
+        evidence.add_phase_reading(t + 50, used, "evolve")
+        evidence.add(examined(t // 100, t=t + 55, reason="phase", containers={"__main__.T.kept": size}))
+        evidence.add_phase_reading(t + 99, used, "evolve", "evaluate")
+        size, used = size + 30 * MB, used + (30 - after_change) * MB
+    assert evidence.phase_of("__main__.T.kept") == phase
+
+
 def test_phases_that_examinations_do_not_tell_apart_are_not_named():
     evidence, t, used = ExaminationHistory(0.0), 0.0, 0
     for generation in range(1, 5):
-        evidence.add_phase_reading(t, used, phase="evaluate")
+        evidence.add_phase_reading(t, used, "evaluate")
         evidence.add(examined(generation, t=t, containers={"__main__.T.kept": generation * 30 * MB}))
-        evidence.add_phase_reading(t + 50, used + 15 * MB, phase="train")
+        evidence.add_phase_reading(t + 50, used + 15 * MB, "train")
         t, used = t + 100, used + 30 * MB
     assert evidence.phase_of("__main__.T.kept") is None
     assert evidence.phase_of("__main__.T.other") is None
@@ -227,9 +242,9 @@ def test_an_examination_without_sizes_or_of_a_part_is_not_compared():
 def test_what_memory_keeps_of_what_objects_left_is_told_at_the_least():
     """Memory was read low before the objects came, and high before they went: neither says that it was kept."""
     evidence = ExaminationHistory(0.0)
-    evidence.add_phase_reading(101.0, 300 * MB, phase="train")
+    evidence.add_phase_reading(101.0, 300 * MB, "train")
     evidence.add(examined(1, t=100.0, reason="phase", used=100 * MB, sizes={"bytes": 200 * MB}))
-    evidence.add_phase_reading(201.0, 110 * MB, phase="evaluate")
+    evidence.add_phase_reading(201.0, 110 * MB, "evaluate")
     evidence.add(examined(2, t=200.0, used=300 * MB, sizes={"bytes": 5 * MB}))
     (left,) = evidence.freed_within_generation
     assert (left.bytes, left.kept_bytes, left.since, left.units) == (195 * MB, 5 * MB, 1, 1)

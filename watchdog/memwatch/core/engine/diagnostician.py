@@ -20,7 +20,7 @@ from memwatch.core.examination import (
     StackGrowth,
 )
 from memwatch.core.forecast.outlook import Outlook
-from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.generation_ledger import MAX_PHASES, GenerationLedger
 from memwatch.core.leaks.examination_history import HOUR, ExaminationHistory, ExaminationRecord
 from memwatch.core.leaks.examination_schedule import (
     DiagnosisPolicy,
@@ -78,6 +78,7 @@ class Diagnostician:
         self._failure: str | None = None  # why the latest examination failed; None: it did not
         self._generation_began, self._began_before_watch = False, False  # since the latest reading of memory
         self._phase_changed = False  # a phase began, or an examination ended, since then
+        self._phases_passed: deque[str | None] = deque(maxlen=MAX_PHASES)  # those that were under way since then
         self._reading: MemoryReading | None = None
         self._heap_gauges.clear()
         self.diagnosis: Diagnosis | None = None
@@ -108,12 +109,15 @@ class Diagnostician:
         self._generation_began, self._began_before_watch = True, before_watch
         self.schedule.begin_generation(t)
 
-    def phase_changed(self) -> None:
+    def phase_changed(self, before: str | None) -> None:
         """A phase begins or ends, at some time between the latest reading of memory and the next."""
         self._phase_changed = True
+        self._phases_passed.append(before)
         if (latest := self._ledger.latest_reading(HOST)) is not None:
+            passed = [*self._phases_passed, self._ledger.phase]
+            phases = dict.fromkeys(filter(None, passed)) if passed[0] and passed[-1] else ()
             for history in self._histories:
-                history.add_phase_reading(*latest, phase="")
+                history.add_phase_reading(*latest, *phases)
         self.schedule.phase_changed()
 
     @property
@@ -142,8 +146,9 @@ class Diagnostician:
         self._generation_began = False
         if self._phase_changed or self.schedule.is_examining:
             self._phase_changed = False
+            self._phases_passed.clear()
             for history in self._histories:
-                history.add_phase_reading(t, reading.used_bytes, phase=self._ledger.phase or "")
+                history.add_phase_reading(t, reading.used_bytes, *filter(None, [self._ledger.phase]))
         need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker)
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),

@@ -238,9 +238,10 @@ class Engine:
         self._monitor.invalidate_outlooks()
 
     def _phase_seen(self, t: float, event: events.PhaseSeen) -> None:
+        before = self._ledger.phase
         for resource, row in self._ledger.add_phase_marker(t, event).items():
             self._report_phase(t, self._ledger.index, resource, row)
-        self._diagnostician.phase_changed()
+        self._diagnostician.phase_changed(before)
 
     def _report_phase(self, t: float, index: float | None, resource: str, row: PhaseRow) -> None:
         if index is not None and row.end_t is not None and row.end_t - row.start_t > PHASE_SECONDS:

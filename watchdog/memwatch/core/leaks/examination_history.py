@@ -67,7 +67,7 @@ class ExaminationRecord:
 class ExaminationInterval:
     """Growth between two examinations."""
 
-    memory: Mapping[str, float]  # bytes by which memory grew, by phase
+    memory: Mapping[tuple[str, ...], float]  # bytes by which memory grew, by the phases of which one was under way
     grown: Mapping[str, int]  # bytes by which an attribute grew
 
 
@@ -94,18 +94,18 @@ class ExaminationHistory:
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self._compares_all = of_names  # what names hold is not what comes and goes within a generation
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
-        # Main memory as a phase begins and during examinations: time, phase, bytes; and when a generation begins.
-        self._readings: deque[tuple[float, str, int]] = deque(maxlen=READINGS_KEPT)
+        # Main memory as a phase begins and during examinations: time, phases, bytes; and when a generation begins.
+        self._readings: deque[tuple[float, tuple[str, ...], int]] = deque(maxlen=READINGS_KEPT)
         self._generation_starts: deque[tuple[float, float]] = deque(maxlen=READINGS_KEPT)
         self._intervals: deque[ExaminationInterval] = deque(maxlen=INTERVALS_KEPT)
         self._freed: deque[FreedObjects] = deque(maxlen=INTERVALS_KEPT)
 
-    def add_phase_reading(self, t: float, used_bytes: int, *, phase: str) -> None:
+    def add_phase_reading(self, t: float, used_bytes: int, *phases: str) -> None:
         """Add main memory as a phase begins, during an examination, or once after it.
 
-        `phase` is the one from then on; "" where there is none, or where it may change before the next reading.
+        `phases` are those until the next reading: none, one, or where it changes both.
         """
-        self._readings.append((t, phase, used_bytes))
+        self._readings.append((t, phases, used_bytes))
 
     def begin_generation(self, t: float, generation: float) -> None:
         """A generation begins at this time: not one that had begun before the watch."""
@@ -221,27 +221,32 @@ class ExaminationHistory:
         return used
 
     def _interval(self, before: ExaminationRecord, after: ExaminationRecord) -> ExaminationInterval:
-        memory: dict[str, float] = defaultdict(float)
-        for (t, phase, used), (next_t, _, later) in pairwise(self._readings):
+        memory: dict[tuple[str, ...], float] = defaultdict(float)
+        for (t, phases, used), (next_t, _, later) in pairwise(self._readings):
             inside = min(next_t, after.t) - max(t, before.t)
             if inside > 0.0:
-                memory[phase] += (later - used) * inside / (next_t - t)
+                memory[phases] += (later - used) * inside / (next_t - t)
         both = before.containers.keys() & after.containers.keys()  # An unlisted attribute has an unknown size.
         return ExaminationInterval(memory, {name: after.containers[name] - before.containers[name] for name in both})
 
     def phase_of(self, path: str) -> str | None:
-        """Return the phase whose growth of memory fits that of the attribute best; None where no phase clearly does."""
+        """Return the phase whose growth of memory fits that of the attribute best; None where no phase clearly does.
+
+        Memory may grow so close to a change of phases that either may be meant: `evolve or evaluate`.
+        """
         intervals = [interval for interval in self._intervals if path in interval.grown]
         grown = [interval.grown[path] for interval in intervals]
-        phases = sorted({phase for interval in intervals for phase in interval.memory if phase})
-        fits = sorted(
-            (_residual_squares(grown, [i.memory.get(phase, 0) for i in intervals]), phase) for phase in phases
-        )
-        if not fits or fits[0][0] > MAX_UNEXPLAINED * sum(value**2 for value in grown):
+        labels = sorted({phases for interval in intervals for phases in interval.memory if phases})
+        unexplained = {
+            phases: _residual_squares(grown, [i.memory.get(phases, 0.0) for i in intervals]) for phases in labels
+        }
+        best = min(unexplained, key=unexplained.__getitem__, default=())
+        if not best or unexplained[best] > MAX_UNEXPLAINED * sum(value**2 for value in grown):
             return None
-        others = math.inf if len(fits) == 1 else fits[1][0]
         # of normal residuals, with a degree of freedom for the slope
-        return fits[0][1] if others > fits[0][0] * PHASE_ODDS ** (2.0 / max(1, len(grown) - 1)) else None
+        at_most = unexplained[best] * PHASE_ODDS ** (2.0 / max(1, len(grown) - 1))
+        likely = [phases for phases in labels if unexplained[phases] <= at_most]
+        return " or ".join([phase for phase in best if all(phase in phases for phases in likely)]) or None
 
     def rows(
         self, findings: Sequence[Finding], containers: Sequence[Growth], types: Sequence[Growth]
