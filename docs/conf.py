@@ -23,6 +23,8 @@ NAVIGATION = {
         *(
             "docs/configuration",
             "docs/operations",
+            "docs/integrations",
+            "docs/events",
             "docs/security",
             "systemd/README",
             "docs/kubernetes",

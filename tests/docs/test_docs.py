@@ -227,7 +227,7 @@ def outlook_fields() -> set[str]:
 def documented() -> dict[str, set[str]]:
     """The table of events; "outlook" stands for the fields of the table below it."""
     table = {}
-    for name, _, cell in (row for row in rows(section(text_of("operations.md"), "Events")) if len(row) == 3):
+    for name, _, cell in (row for row in rows(section(text_of("events.md"), "Events")) if len(row) == 3):
         listed = set(words(cell))
         if re.match(r"outlook\b", cell):
             listed |= outlook_fields()
@@ -246,7 +246,7 @@ def test_the_fields_of_an_event_are_those_of_the_table(event: str) -> None:
 
 
 def test_the_fields_of_an_outlook_are_those_of_the_table() -> None:
-    table = [row for row in rows(section(text_of("operations.md"), "Events")) if len(row) == 2]
+    table = [row for row in rows(section(text_of("events.md"), "Events")) if len(row) == 2]
     assert {word for row in table for word in words(row[0])} == outlook_fields()
 
 
@@ -265,19 +265,20 @@ def test_what_a_decision_stood_on_is_that_of_the_table() -> None:
 
 
 def stood_on() -> list[list[str]]:
-    return rows(section(text_of("operations.md"), "What a decision stood on"))
+    return rows(section(text_of("events.md"), "What a decision stood on"))
 
 
 # --- exit codes, causes, keys, rooms --------------------------------------------------------------------------------
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
-    listed = [int(row[0]) for row in rows(section(text_of("operations.md"), "Exit codes"))]
+    listed = [int(row[0]) for row in rows(section(text_of("events.md"), "Exit codes"))]
     assert listed == [int(code) for code in ExitCode]
 
 
 def test_the_causes_and_their_exit_codes_are_those_of_the_code() -> None:
-    listed = {words(row[0])[0]: int(row[1]) for row in rows(section(text_of("operations.md"), "How a trainer ended"))}
+    table = rows(section(text_of("events.md"), "Exit codes"))
+    listed = {cause: int(code) for code, _, causes in table for cause in words(causes)}
     assert listed == {cause.value: int(EXIT_CODE_BY_CAUSE.get(cause, ExitCode.FAILED)) for cause in Cause}
     told = rows(section(text_of("concepts.md"), "The cause of an end"))
     assert {word for row in told for word in words(row[1])} == {cause.value for cause in Cause}

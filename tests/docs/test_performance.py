@@ -16,7 +16,7 @@ RESULTS = tables.read_results()
 
 def missed(text: str) -> set[str]:
     """What the section in prose begins its paragraphs with."""
-    section = re.search(r"^## Missed, and why$(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## Missed, and why$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert section
     return set(re.findall(r"^- \*\*(.+?)\*\*", section[1], re.MULTILINE))
 

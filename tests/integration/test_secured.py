@@ -1,4 +1,4 @@
-"""A watch behind TLS, client certificates and passwords, as operations.md sets it up: a real Prometheus scrapes it."""
+"""A watch behind TLS, client certificates and passwords, as integrations.md sets it up: a real Prometheus scrapes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.processes import WAIT, python, running
 
 pytestmark = pytest.mark.integration
 
-SECTION = (ROOT / "docs" / "operations.md").read_text().split("## Securing the endpoint")[1].split("\n## ")[0]
+SECTION = (ROOT / "docs" / "integrations.md").read_text().split("## Securing the endpoint")[1].split("\n## ")[0]
 
 
 def blocks(language: str) -> list[str]:
