@@ -1,4 +1,4 @@
-"""A watch behind TLS, client certificates and passwords, as integrations.md sets it up: a real Prometheus scrapes it."""
+"""A watch behind TLS, client certificates and passwords, as integrations.md sets it up, scraped by a Prometheus."""
 
 from __future__ import annotations
 

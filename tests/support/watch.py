@@ -45,7 +45,7 @@ def growing(
 def ends_in(*seconds: float) -> TimeToLimit:
     """The limit is met in so many seconds: each as likely as the others."""
     timing = UncertainSchedule(GenerationSchedule(0.0, 1.0))
-    return TimeToLimit(distribution_of(100 * GB, ((s, 1.0) for s in seconds), timing), timing, 60.0)
+    return TimeToLimit(distribution_of(100 * GB, ((s, 1.0) for s in seconds), timing), timing, 60.0, 60.0)
 
 
 CALM = Outlook(Verdict.STABLE, Trend("flat", 0.0, 0.0, 0.9), Forecast(None, None, None))

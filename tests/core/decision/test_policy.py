@@ -18,13 +18,17 @@ from memwatch.core.decision.policy import (
     reaches_limit,
 )
 from memwatch.core.decision.warning import (
+    LimitWarning,
     run_ends_first,
     seconds_until_warning,
     should_withdraw_warning,
     warning_hold_seconds,
 )
+from memwatch.core.forecast.growth_axes import GenerationSchedule
+from memwatch.core.forecast.outlook import Outlook
+from memwatch.core.forecast.time_to_limit import TimeToLimit, UncertainSchedule, distribution_of
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.snapshot import Forecast, Verdict
+from memwatch.core.snapshot import Forecast, Trend, Verdict
 
 GB = 10**9
 
@@ -54,6 +58,20 @@ def test_only_growth_to_a_limit_before_the_end_threatens(verdict, forecast, expe
 @pytest.mark.parametrize(("mid", "step", "expected"), [(3600, None, True), (3601, None, False), (5999, 2000, True)])
 def test_the_longer_horizon_warns(mid, step, expected):
     assert (seconds_until_warning(Policy(), Verdict.LEAK, eta(mid), step) <= 0.0) is expected
+
+
+@pytest.mark.parametrize(("cycle", "warned_t"), [(10.0, 30.0), (1200.0, 130.0), (3000.0, None)])
+def test_growth_within_a_generation_warns_once_it_lasted_for_one_more_than_is_left(cycle, warned_t):
+    """Levels are 10 s apart, the growth has lasted for 1,500 s and is to last for 500 s more."""
+    timing = UncertainSchedule(GenerationSchedule(0.0, 1.0))
+    warning, given_t = LimitWarning(), None
+    for t in range(0, 500, 10):
+        trend = Trend("linear", 1e6, None, 0.9, points=151 + t // 10)
+        risk = TimeToLimit(distribution_of(1e9, [(500.0 - t, 1.0)], timing), timing, cycle, 10.0)
+        outlook = Outlook(Verdict.LEAK, trend, eta(500.0 - t), risk)
+        if warning.update(t, Policy(), outlook, None, cycle):
+            given_t = float(t)
+    assert given_t == warned_t
 
 
 @pytest.mark.parametrize(("mid", "expected"), [(3601, False), (5400, False), (5401, True), (None, True)])

@@ -52,7 +52,8 @@ def over(
 
 
 def over_time(bins: TimeBins, gauges: Mapping[str, GaugeReadings] = {}) -> FittedModel:
-    return fit_by_time(levels_by_time(bins), bins, gauges)
+    first_t = bins.items[0].start_t
+    return fit_by_time(levels_by_time(bins.items, first_t), bins.items, first_t, gauges)
 
 
 def test_even_generations_need_no_clock() -> None:
@@ -77,9 +78,9 @@ def test_blocks_of_time_before_growth_began_do_not_say_how_high_the_next_goes() 
     times = [float(t) for t in range(1600)]
     bins.add_samples(times, [20 * GB + GB * min(50.0, t / 16) + 0.002 * GB * max(0.0, t - 800.0) for t in times])
     found = over_time(bins)
-    assert found.fit is not None and found.fit.best.points < len(levels_by_time(bins).points)
+    assert found.fit is not None and found.fit.best.points < len(levels_by_time(bins.items, 0.0).points)
     assert found.slope == pytest.approx(0.002 * GB, rel=0.05)
-    assert len(found.profile.past_slot_maxima) < len(levels_by_time(bins).points)
+    assert len(found.profile.past_slot_maxima) < len(levels_by_time(bins.items, 0.0).points)
     assert found.profile.top < 0.1 * GB, "the fill rose by 6 in each block"
 
 

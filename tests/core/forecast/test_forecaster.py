@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -280,6 +280,32 @@ def test_the_load_at_the_start_is_no_forecast() -> None:
         assert row.generation is None
         assert outlook.verdict is Verdict.WARMING_UP
         assert outlook.forecast is None or outlook.forecast.eta_seconds is None
+
+
+def grown_for(seconds: int, used: Callable[[float], float]) -> Outlook:
+    """Of `used` GB, sampled each 10 s, in generations of an hour; the limit is at 40 GB."""
+    forecaster = Forecaster()
+    for t in range(0, seconds, 10):
+        if t % 3600 == 0:
+            forecaster.begin_generation(float(t), t // 3600)
+        forecaster.add_samples([float(t)], [int(used(t / 3600) * GB)])
+    return forecaster.outlook(float(seconds), 40 * GB, None, None)
+
+
+@pytest.mark.parametrize("hours", [0.5, 1.5, 2.5])
+def test_a_leak_on_one_line_is_forecast_before_three_generations_are_over(hours: float) -> None:
+    outlook = grown_for(int(hours * 3600), lambda hour: 10.0 + 10.0 * hour)
+    assert outlook.verdict in (Verdict.GROWING, Verdict.LEAK)
+    assert outlook.forecast is not None and outlook.time_to_limit is not None
+    assert outlook.forecast.eta_seconds == pytest.approx((3.0 - hours) * 3600, rel=0.05)
+    assert outlook.time_to_limit.level_seconds < outlook.time_to_limit.cycle_seconds
+    assert outlook.growth_seen_seconds == pytest.approx(hours * 3600, rel=0.1)
+
+
+@pytest.mark.parametrize("hours", [0.9, 1.5, 1.9])
+def test_growth_in_one_part_of_the_first_generations_is_none_to_speak_of_yet(hours: float) -> None:
+    outlook = grown_for(int(hours * 3600), lambda hour: 10.0 + 5.0 * (hour // 1.0 + min(hour % 1.0, 0.5)))
+    assert outlook.verdict is Verdict.WARMING_UP
 
 
 # --- gauges ---

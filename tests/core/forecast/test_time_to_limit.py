@@ -54,7 +54,7 @@ def course(
 
 def ends(of: FittedModel, limit: float = 300.0) -> TimeToLimit:
     timing = UncertainSchedule(of.schedule)
-    return TimeToLimit(time_to_limit_distribution(of, timing, limit), timing, LENGTH)
+    return TimeToLimit(time_to_limit_distribution(of, timing, limit), timing, LENGTH, LENGTH)
 
 
 def place(of: FittedModel, limit: float = 300.0) -> float:
@@ -137,7 +137,7 @@ TIMINGS = st.builds(
     st.sampled_from([0.0, 0.04]),
 )
 ENDS = st.builds(
-    lambda places, timing, passed: TimeToLimit(distribution_of(300.0, places, timing), timing, LENGTH, passed),
+    lambda places, timing, passed: TimeToLimit(distribution_of(300.0, places, timing), timing, LENGTH, LENGTH, passed),
     PLACES,
     TIMINGS,
     st.floats(0.0, 30.0),

@@ -129,9 +129,7 @@ class DecisionContext:
     @property
     def growth_seen_seconds(self) -> float:
         """From the first level of the growth to the last, but not while the program loaded; negative while it loads."""
-        risk, trend = self.resource.outlook.time_to_limit, self.resource.outlook.trend
-        levels = 0.0 if risk is None or trend is None else (trend.points - 1) * risk.cycle_seconds
-        return min(levels, self.watched_seconds - LOADING_LEADS * self.lead)
+        return min(self.resource.outlook.growth_seen_seconds, self.watched_seconds - LOADING_LEADS * self.lead)
 
     @property
     def is_believed(self) -> bool:

@@ -32,11 +32,11 @@ class LimitWarning:
         elif self.is_given:
             has_reason = should_withdraw_warning(policy, verdict, forecast, step_seconds)
         else:
-            has_reason = seconds_until_warning(policy, verdict, forecast, step_seconds) <= 0.0
+            has_reason = _seconds_until_reason(policy, outlook, step_seconds) <= 0.0
         if not has_reason:
             self._reason_t = None
             if not self.is_given:
-                self.next_check_t = t + seconds_until_warning(policy, verdict, forecast, step_seconds)
+                self.next_check_t = t + _seconds_until_reason(policy, outlook, step_seconds)
             return False
         if self._reason_t is None:
             self._reason_t = t
@@ -45,6 +45,19 @@ class LimitWarning:
             return False
         self.is_given, self._reason_t = not self.is_given, None
         return True
+
+
+def _seconds_until_reason(policy: Policy, outlook: Outlook, step_seconds: float | None) -> float:
+    """Seconds until there is reason to warn, if nothing changes.
+
+    What grows within a generation may end with it: until a few are over, it is to have lasted for a generation more
+    than is left.
+    """
+    risk, wait = outlook.time_to_limit, seconds_until_warning(policy, outlook.verdict, outlook.forecast, step_seconds)
+    if risk is None or risk.level_seconds >= risk.cycle_seconds:
+        return wait
+    missing = _eta_seconds(outlook.verdict, outlook.forecast) + risk.cycle_seconds - outlook.growth_seen_seconds
+    return max(wait, 0.5 * missing)
 
 
 def seconds_until_warning(

@@ -34,7 +34,6 @@ from memwatch.core.forecast.sample_summaries import (
     ExcursionDistribution,
     GenerationSummary,
     TimeBin,
-    TimeBins,
     excursion_distribution,
 )
 from memwatch.core.robust_statistics import median, upper_semideviation
@@ -146,19 +145,18 @@ def levels_by_generation(rhythm: GenerationTracker, t: float) -> BaselineSeries:
     return BaselineSeries(points, noise_of(points, FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0))
 
 
-def levels_by_time(bins: TimeBins) -> BaselineSeries:
-    first_t = bins.items[0].start_t
+def levels_by_time(items: Sequence[TimeBin], first_t: float) -> BaselineSeries:
+    """The levels of blocks of time, placed by the seconds since `first_t`."""
     points = []
-    for block in _blocks(bins):
+    for block in _blocks(items):
         middle_t = 0.5 * (block[0].start_t + block[-1].end_t)
         level = sum(b.total for b in block) / sum(b.count for b in block)
         points.append(BaselinePoint(middle_t - first_t, level, 1.0, middle_t))
     return BaselineSeries(points, noise_of(points))
 
 
-def _blocks(bins: TimeBins) -> list[list[TimeBin]]:
+def _blocks(items: Sequence[TimeBin]) -> list[Sequence[TimeBin]]:
     """Of time, as long as each other, the latest of them whole."""
-    items = bins.items
     size = max(1, round(len(items) / TIME_BLOCKS))
     return [items[max(0, end - size) : end] for end in range(len(items), 0, -size)][::-1]
 
@@ -374,13 +372,14 @@ def _with_time(
     return [*strands[:-1], *both]
 
 
-def fit_by_time(levels: BaselineSeries, bins: TimeBins, gauges: Mapping[str, GaugeReadings]) -> FittedModel:
-    """The course over blocks of time, for a run without markers."""
-    items, points = bins.items, levels.points
-    first_t, now_t = items[0].start_t, items[-1].end_t
+def fit_by_time(
+    levels: BaselineSeries, items: Sequence[TimeBin], first_t: float, gauges: Mapping[str, GaugeReadings]
+) -> FittedModel:
+    """The course over blocks of time, for a run without markers; its places are seconds since `first_t`."""
+    points, now_t = levels.points, items[-1].end_t
     x = now_t - first_t
     above, beat = [], periodic_peak_of_bins(items, first_t)
-    for block, point in zip(_blocks(bins), points, strict=True):
+    for block, point in zip(_blocks(items), points, strict=True):
         highs = sorted(b.high for b in block)
         calm = highs[: max(1, len(highs) * 3 // 4)] if beat is not None else highs
         above.append(calm[-1] - point.level)
@@ -389,7 +388,7 @@ def fit_by_time(levels: BaselineSeries, bins: TimeBins, gauges: Mapping[str, Gau
     if fitted is not None:
         slope = max(0.0, fitted.best.slope)
         own = TrendComponent(replace(fitted, models=tuple([m.moved(x) for m in fitted.models])), CycleIndex(), 1.0, x)
-    usual, period = above[-USUAL_GENERATIONS:], x / len(points)
+    usual, period = above[-USUAL_GENERATIONS:], (now_t - items[0].start_t) / len(points)
     high = max(0.0, median(usual) - 0.5 * slope * period)
     # what was before the latest piece grew in another way
     kept = len(points) if fitted is None else max(USUAL_GENERATIONS, fitted.best.points)

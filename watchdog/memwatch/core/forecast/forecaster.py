@@ -251,6 +251,14 @@ class Forecaster(GrowthEvidence):
         """The generations, while markers come."""
         return self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
 
+    @property
+    def _first_generations(self) -> GenerationTracker | None:
+        """The generations, until enough are over to tell how one follows another: time tells more of long ones."""
+        rhythm = self._rhythm
+        if rhythm is None or self._prior is not None or len(rhythm.summaries) >= MIN_GENERATIONS:
+            return None
+        return rhythm if not rhythm.summaries or rhythm.goes_on(self._t) else None
+
     def _current_course(self) -> FittedModel:
         rhythm = self._marked()
         lost = self._cycle is not None and not self._cycle.goes_on(self._t)
@@ -280,9 +288,13 @@ class Forecaster(GrowthEvidence):
         return all(low <= item.low and item.high <= self._still_high for item in since)
 
     def _fitted(self, rhythm: GenerationTracker | None) -> tuple[GenerationTracker | None, FittedModel]:
-        """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier."""
+        """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier.
+
+        Growth on one line since the first generation began goes by time, too, until enough are over.
+        """
         t, gauges, teeth = self._t, self._gauges, self._teeth.cycle(self._t)
-        own = levels_by_time(self._run) if rhythm is None else levels_by_generation(rhythm, t)
+        items, first_t = self._run.items, self._run.items[0].start_t
+        own = levels_by_time(items, first_t) if rhythm is None else levels_by_generation(rhythm, t)
         goes_on = self._prior is not None and rhythm is not None and len(rhythm.summaries) < MIN_GENERATIONS
         if rhythm is not None and not goes_on and (told := growing_peaks(rhythm)):
             peaks = fit_by_peaks(fit_by_generation(own, rhythm, t, gauges), rhythm, told)
@@ -293,14 +305,25 @@ class Forecaster(GrowthEvidence):
             if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
                 return teeth, fit_by_generation(beaten, teeth, t, gauges, error=MISCOUNT)
         if rhythm is None:
-            return None, fit_by_time(own, self._run, gauges)
-        return rhythm, fit_by_generation(own, rhythm, t, gauges, prior=self._prior)
+            course = fit_by_time(own, items, first_t, gauges)
+        else:
+            course = fit_by_generation(own, rhythm, t, gauges, prior=self._prior)
+        first = self._first_generations
+        if first is None or course.gauges:
+            return rhythm, course
+        items = [item for item in items if item.start_t >= first.first_t]  # after the load
+        by_time = fit_by_time(levels_by_time(items, first_t), items, first_t, {}) if items else None
+        if by_time is not None and by_time.fit is not None and _is_straight(by_time.fit):
+            return None, by_time
+        return rhythm, course if first.summaries else replace(course, components=())
 
     @property
     def _is_settled(self) -> bool:
         """There is more to see than the load that every run begins with."""
         if self._cycle is not None and self._cycle is self._rhythm:
             return self._prior is not None or self._cycle.samples >= SETTLED_MARKED_SAMPLES
+        if (first := self._first_generations) is not None:
+            return first.samples >= SETTLED_SAMPLES and self._t - first.first_t >= SETTLED_SECONDS
         if self._rhythm is not None and not self._rhythm.summaries:
             return False
         return self._run.samples >= SETTLED_SAMPLES and self._watched >= SETTLED_SECONDS
@@ -378,17 +401,21 @@ class Forecaster(GrowthEvidence):
             peak = course.periodic_peak
             timing = UncertainSchedule(calendar, blur=peak.error if peak is not None else 0.0)
         step, near, safe = course.period * calendar.generation_seconds, None, 0.0
+        cycle = step
         if self._used < far_below:  # the next minutes need no model of their own
             safe = step
         elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
             near = self._near(course, beat, calendar, limit, others_deviation)
         else:  # too few generations say how one goes: blocks of time do
-            blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(self._run), self._run, {})
+            items, first_t = self._run.items, self._run.items[0].start_t
+            blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(items, first_t), items, first_t, {})
             if blocks.fit is not None:
                 now = replace(blocks.schedule, now_x=self._watched)
                 near = self._near(blocks, None, now, limit, others_deviation)
         run = self._run_seconds(timing, last_place)
-        return TimeToLimit(self._outcomes_of(course, timing, limit), timing, step, passed, near, safe, run)
+        if beat is None and (first := self._first_generations) is not None:  # growth within one may end with it
+            cycle = max(step, first.seconds or 0.0, self._t - first.start_t)
+        return TimeToLimit(self._outcomes_of(course, timing, limit), timing, cycle, step, passed, near, safe, run)
 
     def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
         """From the last sample until the run ends, at the latest."""
@@ -474,6 +501,11 @@ def _full(drivers: Sequence[GrowthDriver]) -> MemoryNeeded | None:
     return next(
         (MemoryNeeded(middle, int(low), None if high is None else int(high)) for middle, (low, high) in full), None
     )
+
+
+def _is_straight(fit: TrendFit) -> bool:
+    """Growth on one line over all levels: no part of a generation is unlike the others."""
+    return fit.best.kind == "linear" and fit.best.first == 0
 
 
 def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:

@@ -63,7 +63,7 @@ class GenerationTracker:
 
     def __init__(self, index: float, start_t: float, prior_seconds: float | None) -> None:
         self.index = index
-        self.start_t = start_t
+        self.first_t = self.start_t = start_t
         self.ordinal = 0.0
         self.samples = 0
         self.summaries: list[GenerationSummary] = []

@@ -29,6 +29,10 @@ class TimeToLimitProtocol(Protocol):
         """The length of a generation, or of the blocks of time that stand for generations."""
 
     @property
+    def level_seconds(self) -> float:
+        """From one level of the growth to the next: a cycle, or less where few generations were seen yet."""
+
+    @property
     def p_never(self) -> float:
         """The probability that the limit is never reached."""
 
@@ -70,6 +74,13 @@ class Outlook:
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains the growth, if one does
     others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
     needed: MemoryNeeded | None = None  # to finish; None: no end of its growth is known
+
+    @property
+    def growth_seen_seconds(self) -> float:
+        """From the first level of the growth to the last."""
+        if self.time_to_limit is None or self.trend is None:
+            return 0.0
+        return (self.trend.points - 1) * self.time_to_limit.level_seconds
 
     @property
     def fits_when_full(self) -> bool:

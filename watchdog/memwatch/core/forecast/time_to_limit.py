@@ -205,6 +205,7 @@ class TimeToLimit:
     outcomes: TimeToLimitDistribution
     timing: UncertainSchedule
     cycle_seconds: float  # of a generation, or of the blocks of time that stand for them
+    level_seconds: float  # from one level to the next
     passed: float = 0.0  # seconds since the calendar's place
     short_horizon: ShortHorizonModel | None = None
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time

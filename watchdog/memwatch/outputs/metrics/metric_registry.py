@@ -74,7 +74,7 @@ PROCESS_MAX_FDS = _process("max_fds", "Limit on the open file descriptors of mem
 
 TARGET_UP = _gauge("target_up", "1 while the watched trainer runs, else 0.")
 ARMED = _gauge("armed", "1 while an interrupt would reach the trainer, else 0.")
-SEVERITY = _gauge("severity", "1 for how the run stands, from fits to ended_badly, else 0.", "severity")
+SEVERITY = _gauge("severity", "1 for the current severity of the run, else 0.", "severity")
 STATE = _gauge("state", "1 for the current state of the watch, else 0.", "state")
 SOURCE_UP = _gauge("source_up", "1 while a source can be read, else 0.", "source")
 SAMPLE_AGE = _gauge("sample_age_seconds", "Age of the newest sample.")
