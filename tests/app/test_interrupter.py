@@ -155,11 +155,22 @@ def test_nothing_is_announced_that_will_not_be_done(world: World) -> None:
     for instead in (False, True):
         world.interrupter(hook_replaces_signal=instead, dry_run=True).execute(ASKED, world.announce)
 
-    def none() -> str:
-        raise SourceError("the trainer ignores SIGINT and SIGTERM")
-
-    Interrupter(world, none).execute(ASKED, world.announce)
+    Interrupter(world, choose_none).execute(ASKED, world.announce)
     assert world.calls == []
+
+
+def choose_none() -> str:
+    raise SourceError("the trainer ignores SIGINT and SIGTERM")
+
+
+def test_a_trainer_that_ignores_every_signal_is_reached_by_a_hook_alone(world: World) -> None:
+    assert Interrupter(world, choose_none).unreachable_reason() == "the trainer ignores SIGINT and SIGTERM"
+    assert (
+        Interrupter(world, lambda: "SIGINT", unreachable=lambda: "no permission").unreachable_reason()
+        == "no permission"
+    )
+    assert world.interrupter("true", hook_replaces_signal=True).unreachable_reason() is None
+    assert world.interrupter("true").unreachable_reason() is None
 
 
 # --- what it brought about ------------------------------------------------------------------------------------------

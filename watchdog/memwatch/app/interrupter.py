@@ -55,7 +55,15 @@ class Interrupter:
         """Return why no interrupt would reach the trainer; None when one would."""
         if self._dry_run:
             return "a dry run: nothing is sent"
-        return None if self._hook is not None and self._hook_replaces_signal else self._unreachable()
+        if self._hook is not None and self._hook_replaces_signal:
+            return None
+        if (reason := self._unreachable()) is not None:
+            return reason
+        try:
+            self._choose_signal()
+        except MemwatchError as error:  # it ignores all of them
+            return str(error)
+        return None
 
     def execute(
         self, action: Interrupt | Escalate, announce: Callable[[Signalling], None] = lambda _: None
