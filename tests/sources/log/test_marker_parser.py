@@ -433,6 +433,7 @@ def test_a_last_index_that_stands_for_the_total() -> None:
         ("Scheduled epochs: 300. LR stepped per epoch.", "epoch", 300),
         ('  - max_epochs: "10"', "epoch", 10),
         ("  train_iters ..................... 500", "iteration", 500),
+        ("    max_num_iterations=30000,", "iteration", 30000),
         ("  Total optimization steps = 1,377", "step", 1377),
         ("Starting Flower ServerApp, config: num_rounds=4, no round_timeout", "round", 4),
         ("I0211 23:50:04.121400 134871203092480 pyconfig.py:405] Config param steps: 160", "step", 160),
