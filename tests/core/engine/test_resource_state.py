@@ -171,6 +171,18 @@ def test_a_limit_that_is_lowered_bit_by_bit_is_forecast_as_if_somebody_took_it()
     assert told is not None and told.eta_seconds == pytest.approx(200.0, rel=0.05)
 
 
+def test_after_a_limit_was_lowered_samples_at_once_say_the_same_as_one_by_one() -> None:
+    times, used = (2.0, 3.0, 4.0), (1200, 1300, 1500)
+    one_by_one, at_once = (MonitoredResource(in_cgroup(1000), Forecaster, 0.0) for _ in range(2))
+    for resource in (one_by_one, at_once):
+        resource.add_sample(1.0, in_cgroup(1000, LIMIT - 60_000))
+    for t, each in zip(times, used, strict=True):
+        one_by_one.add_sample(t, in_cgroup(each, LIMIT - 60_000))
+    at_once.add_samples(times, used, used, in_cgroup(used[-1], LIMIT - 60_000))
+    assert list(at_once.latest) == list(one_by_one.latest)
+    assert at_once.recent_rise_bytes(10.0) == one_by_one.recent_rise_bytes(10.0) == 500
+
+
 def test_others_that_come_and_go_are_no_forecast() -> None:
     gb = 10**9
     resource = MonitoredResource(Usage(HOST, 10 * gb, Limit(100 * gb, "host", 80 * gb)), Forecaster, 0.0)

@@ -186,11 +186,11 @@ class MonitoredResource:
         highest = max(used)
         self.usage, self.peak, self._t = usage, max(self.peak, highest), times[-1]
         self._follow_checkpoint(used[0], highest)
+        if self._limit_lowered:
+            limit_used = [each + self._limit_lowered for each in limit_used]
         last = slice(-DECISION_SAMPLES, None)
         self.latest.extend(zip(times[last], used[last], limit_used[last], strict=True))
         self._flush()
-        if self._limit_lowered:
-            limit_used = [each + self._limit_lowered for each in limit_used]
         self._last = times[-1], used[-1], limit_used[-1]
         self._accumulate(times, used, limit_used)
 
