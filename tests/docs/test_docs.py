@@ -82,6 +82,11 @@ def test_every_relative_link_resolves(page: Path) -> None:
     assert not broken
 
 
+def test_the_readme_links_to_each_page_once() -> None:
+    linked = re.findall(r"\]\(([^)\s#]+)", without_code((ROOT / "README.md").read_text()))
+    assert sorted(linked) == sorted(set(linked))
+
+
 def test_every_document_can_be_reached_from_the_readme() -> None:
     reached, queue = set(), [ROOT / "README.md"]
     while queue:
