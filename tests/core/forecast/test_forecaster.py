@@ -302,6 +302,15 @@ def test_a_leak_on_one_line_is_forecast_before_three_generations_are_over(hours:
     assert outlook.growth_seen_seconds == pytest.approx(hours * 3600, rel=0.1)
 
 
+def test_a_leak_on_one_line_after_a_start_that_was_none_is_forecast_when_a_generation_has_it_whole() -> None:
+    def used(hour: float) -> float:
+        return 14.0 + 10.0 * hour - 4.0 * math.exp(-30.0 * hour)
+
+    outlook = grown_for(int(1.6 * 3600), used)
+    assert outlook.verdict in (Verdict.GROWING, Verdict.LEAK)
+    assert outlook.forecast is not None and outlook.forecast.eta_seconds == pytest.approx(3600.0, rel=0.05)
+
+
 @pytest.mark.parametrize("hours", [0.9, 1.5, 1.9])
 def test_growth_in_one_part_of_the_first_generations_is_none_to_speak_of_yet(hours: float) -> None:
     outlook = grown_for(int(hours * 3600), lambda hour: 10.0 + 5.0 * (hour // 1.0 + min(hour % 1.0, 0.5)))

@@ -313,7 +313,7 @@ class Forecaster(GrowthEvidence):
             return rhythm, course
         items = [item for item in items if item.start_t >= first.first_t]  # after the load
         by_time = fit_by_time(levels_by_time(items, first_t), items, first_t, {}) if items else None
-        if by_time is not None and by_time.fit is not None and _is_straight(by_time.fit):
+        if by_time is not None and by_time.fit is not None and _is_straight(by_time.fit, first.seconds):
             return None, by_time
         return rhythm, course if first.summaries else replace(course, components=())
 
@@ -503,9 +503,10 @@ def _full(drivers: Sequence[GrowthDriver]) -> MemoryNeeded | None:
     )
 
 
-def _is_straight(fit: TrendFit) -> bool:
-    """Growth on one line over all levels: no part of a generation is unlike the others."""
-    return fit.best.kind == "linear" and fit.best.first == 0
+def _is_straight(fit: TrendFit, generation_seconds: float | None) -> bool:
+    """Growth on one line over a generation, or over all levels of the first: no part of one is unlike the others."""
+    line = fit.best
+    return line.kind == "linear" and (line.first == 0 or line.span >= (generation_seconds or math.inf))
 
 
 def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:
