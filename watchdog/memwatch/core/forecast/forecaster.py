@@ -290,7 +290,7 @@ class Forecaster(GrowthEvidence):
     def _fitted(self, rhythm: GenerationTracker | None) -> tuple[GenerationTracker | None, FittedModel]:
         """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier.
 
-        Growth on one line since the first generation began goes by time, too, until enough are over.
+        Growth on one line goes by time, too, until enough generations are over.
         """
         t, gauges, teeth = self._t, self._gauges, self._teeth.cycle(self._t)
         items, first_t = self._run.items, self._run.items[0].start_t
