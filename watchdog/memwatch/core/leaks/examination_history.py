@@ -384,7 +384,10 @@ class ExaminationHistory:
         """Return the growth of the figures that a record names."""
         known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
         found = []
-        for name in known[-1][1] if known else ():
+        (before_x, before), (x, latest) = known[-2:] if len(known) > 1 else ((0.0, {}), (0.0, {}))
+        for name, value in latest.items():
+            if x > before_x and value <= before.get(name, -1):
+                continue  # most of thousands of names, soon
             points = _figures(name, known)
             if (growth := trailing_growth(name, points, slack)) is not None:
                 found.append(growth)
