@@ -392,7 +392,7 @@ class TrainerWatch:
     def _add_remarks(self) -> None:
         """Add remarks on how the trainer will be interrupted, and on what hides or bounds its checkpoints."""
         plan = self._signal_plan()
-        if self._child is None and plan.signal is not None and (plan.ignored or not plan.handled):
+        if self._child is None and (plan.ignored or not plan.handled):
             self._remarks.append(plan.reason)
         if self._config.profile != DEFAULT_PROFILE or not self._config.policy.act:
             self._remarks.append(describe_interrupt_plan(self._config))

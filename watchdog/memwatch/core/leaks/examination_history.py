@@ -103,7 +103,7 @@ class ExaminationHistory:
     def add_phase_reading(self, t: float, used_bytes: int, *phases: str) -> None:
         """Add main memory as a phase begins, during an examination, or once after it.
 
-        `phases` are those until the next reading: none, one, or where it changes both.
+        `phases` are those until the next reading: none, one, or where it changes all that it may be.
         """
         self._readings.append((t, phases, used_bytes))
 
@@ -383,8 +383,9 @@ class ExaminationHistory:
     def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
         """Return the growth of the figures that a record names."""
         known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
-        found = []
-        (before_x, before), (x, latest) = known[-2:] if len(known) > 1 else ((0.0, {}), (0.0, {}))
+        if len(known) <= MIN_STEPS:
+            return []
+        found, ((before_x, before), (x, latest)) = [], known[-2:]
         for name, value in latest.items():
             if x > before_x and value <= before.get(name, -1):
                 continue  # most of thousands of names, soon
