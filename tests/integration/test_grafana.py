@@ -28,6 +28,7 @@ pytestmark = [
     needs_program("prometheus"),
 ]
 FOLDER = ROOT / "configs" / "prometheus"
+POD = {"namespace": "training", "pod": "trainer-0", "container": "trainer"}  # as Prometheus finds them in a cluster
 SCRAPES_AFTER_SECONDS = 3.0  # the end is scraped, and rules have seen it
 
 
@@ -105,7 +106,7 @@ def configured(folder: Path, instance: str) -> Path:
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(FOLDER / name) for name in config["rule_files"]]
-    config["scrape_configs"][0]["static_configs"] = [{"targets": [instance]}]
+    config["scrape_configs"][0]["static_configs"] = [{"targets": [instance], "labels": POD}]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -143,6 +144,19 @@ def test_the_tables_join_to_one_row_a_run(prometheus: Prometheus):
     for query in queries({**fleet, "panels": [table], "templating": {"list": []}}):
         found = prometheus.at(query.filled(prometheus.variables), t)
         assert [series["metric"] for series in found] == [{"job": "memwatch", "instance": prometheus.instance}], query
+
+
+def test_the_run_is_in_the_tables_of_nodes_and_pods(prometheus: Prometheus):
+    [fleet] = [load(path) for path in FILES if path.stem == "memwatch-fleet"]
+    tables = {panel["title"]: panel for panel in panels(fleet)}
+    rows = {
+        "Nodes": {"node": prometheus.at("memwatch_run_info", prometheus.ended - 15)[0]["metric"]["node"]},
+        "Pods": {**POD, "job": "memwatch", "instance": prometheus.instance},
+    }
+    for title, row in rows.items():
+        for query in queries({**fleet, "panels": [tables[title]], "templating": {"list": []}}):
+            found = prometheus.at(query.filled(prometheus.variables), prometheus.ended - 15)
+            assert [series["metric"] for series in found] == [row], query
 
 
 def test_the_rules_are_evaluated_and_the_alerts_of_this_run_fired(prometheus: Prometheus):

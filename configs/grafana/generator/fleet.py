@@ -18,6 +18,7 @@ ONE_RUN = (
 )  # from a cell with an instance
 
 a = selector(FLEET)
+in_pod = selector(f'{FLEET},pod!=""')  # labels of a node's memwatch, or of Prometheus that found the pod
 _BY = "job, instance"
 _RUN = "{{instance}}"
 _ETA = f"min by ({_BY}) ({a(f.OOM_ETA)})"
@@ -27,6 +28,7 @@ _GROWTH = f"max by ({_BY}) ({a(f.GROWTH_PER_SECOND, resource=HOST)}) * 3600"
 def rows() -> Iterator[tuple[str, list[p.Panel]]]:
     """The title of each row, and its panels from left to right."""
     yield "Now", [*_figures(), _runs()]
+    yield "Nodes and pods", [_nodes(), _pods()]
     yield "Memory", list(_memory())
     yield "Many ranks, many nodes", list(_jobs())
     yield "What happened", list(_happened())
@@ -84,6 +86,43 @@ def _runs() -> p.Panel:
     return p.listing(
         "All runs", columns, labels=("instance", "job"), looks=looks, note=note, height=10, sort="time to the limit"
     )
+
+
+def _nodes() -> p.Panel:
+    of_node = f"on ({_BY}) group_left (node) max by ({_BY}, node) ({a(f.RUN)})"
+    columns = {
+        "runs": Line(f"sum by (node) (max by ({_BY}) ({a(f.TARGET_UP)}) * {of_node})"),
+        "warned": Line(f"sum by (node) (max by ({_BY}) ({a(f.WARNED)}) * {of_node})"),
+        "memory limit in use": Line(f"max by (node) (max by ({_BY}) ({filled(a)}) * {of_node})"),
+        "growth per hour": Line(f"sum by (node) ({_GROWTH} * {of_node})"),
+        "time to the limit": Line(f"min by (node) ({_ETA} * {of_node})"),
+    }
+    looks = {
+        "warned": p.coloured("none", p.ANY_IS_BAD),
+        "memory limit in use": p.coloured("percentunit", p.FILLED),
+        "growth per hour": {"unit": "decbytes"},
+        "time to the limit": p.coloured("s", p.SOON),
+    }
+    note = "Limit and time are those of the run of the node that is worst off; the growth is that of all its runs."
+    return p.listing("Nodes", columns, labels=("node",), looks=looks, note=note, width=10, sort="time to the limit")
+
+
+def _pods() -> p.Panel:
+    labels = ("namespace", "pod", "container", "instance", "job")
+    by = ", ".join(labels)
+    columns = {
+        "memory": Line(f"max by ({by}) ({in_pod(f.MEMORY_USED, resource=HOST)})"),
+        "needs to finish": Line(f"max by ({by}) ({in_pod(f.NEEDED, resource=HOST)})"),
+        "growth per hour": Line(f"max by ({by}) ({in_pod(f.GROWTH_PER_SECOND, resource=HOST)}) * 3600"),
+        "time to the limit": Line(f"min by ({by}) ({in_pod(f.OOM_ETA)})"),
+    }
+    looks = {
+        "instance": p.linked("This run in detail", ONE_RUN),
+        **{name: {"unit": "decbytes"} for name in ("memory", "needs to finish", "growth per hour")},
+        "time to the limit": p.coloured("s", p.SOON),
+    }
+    note = "Main memory; the time is that of the resource that runs out first."
+    return p.listing("Pods", columns, labels=labels, looks=looks, note=note, width=14, sort="time to the limit")
 
 
 def _memory() -> Iterator[p.Panel]:
