@@ -13,6 +13,7 @@ import pytest
 from memwatch.errors import AttachError, ConfigError, NoTrainerError
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.find_process import find_trainer_pid, running_trainers
+from memwatch.system.python_workers import start_python
 from support.processes import WAIT, python, running
 
 FORKS = (
@@ -178,6 +179,18 @@ def test_another_memwatch_is_no_trainer(mark, tmp_path):
     program.write_text("print('ready', flush=True); import time; time.sleep(60)")
     with running([sys.executable, "-S", str(program), "--match", mark]), pytest.raises(AttachError, match="no process"):
         find_trainer_pid(match=mark)
+
+
+def test_nor_are_the_helper_processes_of_another_memwatch(mark):
+    code = f"from memwatch.system.python_workers import start_python; import time; time.sleep(60)  # {mark}"
+    worker = start_python(code, subprocess.DEVNULL)
+    try:
+        assert worker.pid not in {one.pid for one in running_trainers()}
+        with pytest.raises(AttachError, match="no process"):
+            find_trainer_pid(match=mark)
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_those_apart_are_not_meant(mark):
