@@ -109,7 +109,7 @@ def matching_processes(pattern: re.Pattern[str], processes: Iterable[ProcessInfo
 
 
 def _is_memwatch(argv: tuple[str, ...]) -> bool:
-    """`memwatch ...`, `python .../bin/memwatch ...`, `python -m memwatch ...`, `python -S -c 'from memwatch...`."""
+    """`memwatch ...`, `python .../bin/memwatch ...`, `python -m memwatch ...`, `python -c 'from memwatch...'`."""
     words = [argv[0], *(word for word in argv[1:4] if not word.startswith("-"))]
     return any(PurePath(word).name == "memwatch" or word.startswith("from memwatch.") for word in words[:2])
 
