@@ -38,6 +38,24 @@ def test_a_climb_like_those_before_does_not_threaten():
     assert not climb(burst, t, [*[64.0] * 30, 74, 84, 94])
 
 
+@pytest.mark.parametrize("seconds", [6, 12, 25, 60])
+def test_nor_does_a_peak_of_each_of_the_latest_generations_however_short_they_are(seconds):
+    burst = BurstDetector()
+    climb(burst, 0, [60.0] * 60)
+    t = 60.0
+    for generation in range(4):
+        low, top = 94 + 0.5 * generation, 96.5 + 0.5 * generation
+        assert not climb(burst, t, [*[low] * (seconds - 3), low + 1.5, top, top]), generation
+        t += seconds
+    assert climb(burst, t, [95, 97, 98.5, 99.8])
+
+
+def test_a_burst_that_pauses_and_falls_a_little_threatens_all_the_same():
+    burst = BurstDetector()
+    climb(burst, 0, [50.0] * 60)
+    assert climb(burst, 60, [55, 60, 57, 66, 72, 68, 80, 86, 82, 92, 98.5])
+
+
 @given(
     samples=st.lists(
         st.tuples(st.sampled_from([0.0, 0.05, 0.5, 1.0, 3.0, 9.9, 10.0, 12.0, 60.0, 700.0]), st.integers(0, 20)),

@@ -13,7 +13,8 @@ from memwatch.core.sample_windows import first_beyond
 BURST_SAMPLES = 3  # readings that a burst is measured over: fewer, and one noisy reading is a burst
 SEEN_SECONDS = 1.5  # ... and so long, or a single allocation between two close readings is a burst ...
 SEEN_SHARE = 0.25  # ... unless it is already this share of the room that is left
-CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago
+CEILING_SECONDS = 30.0  # a burst is growth beyond what was in use before this long ago ...
+REPEATED_SHARE = 0.5  # ... and beyond a later peak from which memory fell by this share of its rise since (chosen)
 RATE_SECONDS = 10.0  # that its rate is measured over, where single readings are unrest
 NOISE_LOOKS = 64  # readings that ordinary unrest is averaged over
 NOISE_FACTOR = 3.0  # growth within so many times of it is unrest
@@ -103,14 +104,24 @@ class BurstDetector:
 
     def threat_rate(self, headroom_bytes: int, limit_bytes: int, lead: float, usual_headroom: float) -> float:
         """Bytes/s at which the room that is left would be gone before a checkpoint is complete; 0 when it would not."""
-        if self._ceiling is None or headroom_bytes >= usual_headroom:
+        if self._ceiling is None or headroom_bytes >= usual_headroom or self._latest[-1][1] <= self._ceiling:
             return 0.0
-        beyond = self._latest[-1][1] - self._ceiling
+        beyond = self._latest[-1][1] - max(self._ceiling, self._repeated_peak())
         is_unrest = beyond <= max(NOISE_FACTOR * self._unrest, 0.001 * limit_bytes)
         if is_unrest or not _reaches_limit(beyond, headroom_bytes):
             return 0.0
         rate, sure = self.rate(headroom_bytes), headroom_bytes - NOISE_FACTOR * self._unrest
         return rate if sure < rate * lead else 0.0
+
+    def _repeated_peak(self) -> int:
+        """The highest recent peak that the rise under way may repeat; 0: there is none."""
+        used = low = self._latest[-1][1]
+        highest = 0
+        for _, before in reversed(self._recent):
+            low = min(low, before)
+            if before - low > REPEATED_SHARE * (used - low):
+                highest = max(highest, before)
+        return highest
 
     def is_exhausting(self, headroom_bytes: int, limit_bytes: int) -> bool:
         rate = self.rate(headroom_bytes)
