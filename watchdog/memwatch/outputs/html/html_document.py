@@ -49,6 +49,7 @@ dt,footer,th,.muted{color:var(--muted);font-size:.87em;font-weight:400}
 dl div{min-width:0}dt,dd{overflow-wrap:anywhere}dd{margin:0;font-weight:600}
 .meter{width:100%;height:1.1em;background:var(--rule);border-radius:3px;overflow:hidden}
 td.gauge{min-width:90px}
+.wider td:first-child{white-space:nowrap}
 .meter i{display:block;height:100%;background:currentColor}
 .fits,.ended_well{color:var(--fits)}.watching{color:var(--calm)}.will_not_fit{color:var(--warn)}
 .about_to_interrupt,.interrupting,.ended_badly{color:var(--act)}

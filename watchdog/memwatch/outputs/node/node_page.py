@@ -35,18 +35,19 @@ def render_node_page(status: NodeStatus) -> str:
 def _table(status: NodeStatus) -> Markup:
     if not status.trainers:
         return Markup("")
-    heads = html.element("tr", *(html.text_element("th", head) for head in HEADS))
-    rows = (_row(row) for row in status.trainers)
+    shown = [head for head in HEADS if head != "belongs to" or any(row.belongs_to for row in status.trainers)]
+    heads = html.element("tr", *(html.text_element("th", head) for head in shown))
+    rows = (_row(row, shows_place="belongs to" in shown) for row in status.trainers)
     table = html.element("table", html.element("thead", heads), html.element("tbody", *rows))
     return html.element("div", table, class_="wider")
 
 
-def _row(row: TrainerRow) -> Markup:
+def _row(row: TrainerRow, *, shows_place: bool) -> Markup:
     link = html.text_element("a", row.program, 60, href=row.url)
     cells = (
         html.text_element("td", format_severity(row.severity), class_=row.severity.value),
-        html.element("td", link, html.text_element("span", f" {row.pid}", class_="muted")),
-        html.text_element("td", printable(row.belongs_to, 120)),
+        html.element("td", link, Markup(" "), html.text_element("span", str(row.pid), class_="muted")),
+        *([html.text_element("td", printable(row.belongs_to, 120))] if shows_place else []),
         html.text_element("td", row.progress),
         html.element("td", html.meter(row.used, row.limit, row.severity), class_="gauge"),
         html.text_element("td", row.memory, class_="figure"),
