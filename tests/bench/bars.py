@@ -66,6 +66,11 @@ def harm_bars(told: Results) -> Iterator[Bar]:
         yield Bar(f"p99.9 of mmap and munmap at 10 Hz: {target}", found["p999_ratio"][MEMWATCH], "times", most=1.1)
 
 
+def pace_bars(told: Results) -> Iterator[Bar]:
+    """A trainer with memwatch beside one without."""
+    yield Bar("iterations per second of a trainer on all cores", told["median_ratio"], "of those without", least=0.98)
+
+
 def reaction_bars(told: Results) -> Iterator[Bar]:
     """Kernel events on real ramps, polling on synthetic ones."""
     real = [found["memwatch"] for ramp, found in told.items() if ramp.startswith("real") and "realtime" not in ramp]
@@ -179,6 +184,7 @@ BARS: dict[str, Callable[[Results], Iterator[Bar]]] = {
     "looks": looks_bars,
     "memory": memory_bars,
     "harm": harm_bars,
+    "pace": pace_bars,
     "reaction": reaction_bars,
     "scrape": scrape_bars,
     "log": log_bars,

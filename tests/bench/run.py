@@ -31,6 +31,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "cost": ("", "--start 3 --warm 3 --windows 2 --seconds 3"),
     "looks": ("", "--runs 2 --looks 100 --cold 3"),
     "harm": ("", "--rounds 2 --megabytes 100"),
+    "pace": ("", "--rounds 1 --seconds 2"),
     "reaction": (
         "--runs 20 --slow 20 --fast 100 --realtime 10 --jobs 2",
         "--runs 1 --slow 2 --fast 2 --realtime 1 --jobs 2",

@@ -81,6 +81,15 @@ def harm_table(told: Results) -> str:
     return table(head, rows, left=2)
 
 
+def pace_table(told: Results) -> str:
+    """A trainer with and without."""
+    head = ["", "iterations a second, median", "with memwatch / without", "quartiles", "memwatch, % of a core"]
+    rows = [[name, number(median(rates)), "", "", ""] for name, rates in told["blocks"].items()]
+    low, high = told["quartiles"]
+    rows[-1][2:] = [f"{told['median_ratio']:.4f}", f"{low:.4f}-{high:.4f}", number(told["memwatch_core_percent"])]
+    return table(head, rows)
+
+
 def reaction_table(told: Results) -> str:
     """Who, on which ramp."""
     head = ["ramp", "", "sent", "no later", "median, ms", "p99, ms", "worst, ms", "median, MiB", "worst, MiB"]
@@ -260,6 +269,7 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
     "looks": ("looks", looks_table),
     "memory": ("memory", memory_table),
     "harm": ("harm", harm_table),
+    "pace": ("pace", pace_table),
     "reaction": ("reaction", reaction_table),
     "scrape": ("scrape", scrape_table),
     "log": ("log", log_table),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from bench import census, cost, harm, lines, log, looks, memory, reaction, replay, report, scrape, tree
+from bench import census, cost, harm, lines, log, looks, memory, pace, reaction, replay, report, scrape, tree
 from support import trees
 from support.driven import missing
 from support.endless import time_passes
@@ -78,6 +81,18 @@ def test_harm_is_measured_in_blocks_by_turns():
         assert block["memwatch_cpu_ms"] < 0.2, "it was stopped"
     assert told["p999_ratio"][harm.NOBODY] == 1.0
     assert told["p999_ratio"][harm.MEMWATCH] < 20
+
+
+def test_the_pace_of_a_trainer_is_that_of_its_log(tmp_path):
+    log = tmp_path / "main.log"
+    log.touch()
+    code = "import time\nfor i in range(10**6): print(f'iter {i}: loss 1', flush=True); time.sleep(0.02)"
+    with log.open("wb") as file, subprocess.Popen([sys.executable, "-c", code], stdout=file) as trainer:
+        try:
+            rate = pace.iterations_per_second(log, 2.0)
+        finally:
+            trainer.kill()
+    assert 25 < rate < 50
 
 
 @pytest.mark.thorough
