@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.generation_profile import GenerationProfile
+from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBin, excursion_distribution
@@ -32,7 +33,7 @@ ALIKE = seen(*[generation(50.0)] * 8)
 
 
 def near(room: float, outline: GenerationProfile = ALIKE, slope: float = 0.0, part: float = 0.1) -> ShortHorizonModel:
-    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, part, LENGTH)
+    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, (part,), LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_the_horizon_cuts_off_does_not_make_the_highs_uncertain() -> None:
     """In a third of the generations the peak comes later than the horizon; how high it is was always the same."""
     early, late = generation(50.0, PEAK_PART), generation(50.0, PEAK_PART + 3)
     found = near(60.0, seen(*[early] * 8, *[late] * 4))
-    assert found.p_exceed((PEAK_PART / SLOTS - found.part + 1.0 / SLOTS) * LENGTH) < 0.001
+    assert found.p_exceed((PEAK_PART / SLOTS - found.parts[0] + 1.0 / SLOTS) * LENGTH) < 0.001
 
 
 def test_memory_far_above_all_that_was_seen_may_go_farther() -> None:
@@ -206,3 +207,22 @@ def test_to_need_more_or_to_wait_longer_is_never_better(
     assert found.p_checkpoint_fails(wait, replace(need, bytes=needed + more)) >= odds - 1e-9
     assert found.p_checkpoint_fails(wait + more, need) >= odds - 1e-9
     assert found.p_checkpoint_fails(wait, need) >= found.p_exceed(wait + seconds) - 1e-9
+
+
+def test_what_begins_with_the_next_generation_may_come_as_early_as_after_the_shorter_ones():
+    steady = near(25.0, seen(*[generation(50.0, part=1)] * 8), part=0.7)
+    uneven = replace(steady, parts=(0.95, 0.7, 0.5))
+    soon = 0.15 * LENGTH
+    assert steady.p_exceed(soon) < 0.05 < 0.2 < uneven.p_exceed(soon) < 0.5
+    assert uneven.p_exceed(LENGTH) == pytest.approx(steady.p_exceed(LENGTH), abs=0.1)
+
+
+def test_the_parts_of_a_generation_that_may_be_over_follow_from_the_lengths_of_the_latest():
+    tracker, t = GenerationTracker(0.0, 0.0, None), 0.0
+    for index, length in enumerate((100.0, 80.0, 120.0, 100.0, 80.0, 120.0, 100.0)):
+        tracker.add_samples([t + second for second in range(int(length))], [1.0] * int(length))
+        t += length
+        tracker.begin_generation(t, index + 1.0)
+    shorter, usual, longer = tracker.likely_parts(t + 50.0)
+    assert usual == pytest.approx(0.5) and 0.4 <= longer < usual < shorter <= 0.625
+    assert tracker.likely_parts(t + 200.0)[0] < 1.0

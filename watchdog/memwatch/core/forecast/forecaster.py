@@ -441,13 +441,14 @@ class Forecaster(GrowthEvidence):
     ) -> ShortHorizonModel:
         """How memory stands to its course now."""
         outline = course.profile
-        part, latest = 0.0, self._run.items[-1].mean
+        parts: tuple[float, ...] = (0.0,)
+        latest = self._run.items[-1].mean
         if beat is not None:
-            part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
+            parts, latest = beat.likely_parts(self._t), beat.latest()
             if beat.is_blurred(self._t):
                 outline = outline.whole()
         line = course.level_at(calendar.now_x)
-        aside = outline.residual(latest - line, part)
+        aside = outline.residual(latest - line, parts[len(parts) // 2])
         peaks, due, between = course.periodic_peak, math.inf, math.inf
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
@@ -465,7 +466,7 @@ class Forecaster(GrowthEvidence):
             slope_error=error / calendar.generation_seconds,
             noise=math.hypot(noise, others_deviation),
             profile=outline,
-            part=part,
+            parts=parts,
             seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,

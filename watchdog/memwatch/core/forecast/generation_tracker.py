@@ -24,7 +24,7 @@ from memwatch.core.forecast.sample_summaries import (
     slots_of,
     summarize_generation,
 )
-from memwatch.core.robust_statistics import median, robust_sd, trimmed_mean
+from memwatch.core.robust_statistics import median, quantile, robust_sd, trimmed_mean
 
 GENERATION_BINS = 64  # time bins of the open generation
 USUAL_GENERATIONS = 8  # latest generations that say how a generation usually goes
@@ -189,6 +189,18 @@ class GenerationTracker:
     def part(self, t: float) -> float:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
         return max(0.0, t - self.start_t) / (self.seconds or MIN_SECONDS)
+
+    def likely_parts(self, t: float) -> tuple[float, ...]:
+        """How far the open generation is, if it lasts as the shorter ones, as usual, or as the longer ones.
+
+        These are equally likely; one where all last alike. At most all but over.
+        """
+        lengths = [self.seconds or MIN_SECONDS]
+        if self.unevenness > 1.0 / SLOTS:
+            shorter, longer = (quantile(self.lengths(), share) for share in (1 / 6, 5 / 6))
+            lengths = [min(shorter, lengths[0]), lengths[0], max(longer, lengths[0])]
+        over = max(0.0, t - self.start_t)
+        return tuple([min(over / length, 1.0 - 0.5 / SLOTS) for length in lengths])
 
     def is_blurred(self, t: float) -> bool:
         """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""

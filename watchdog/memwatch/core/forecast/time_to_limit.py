@@ -43,7 +43,7 @@ class ShortHorizonModel:
     slope_error: float  # standard error of it
     noise: float  # standard deviation of the line, bytes
     profile: GenerationProfile
-    part: float  # of the open generation that is over
+    parts: tuple[float, ...]  # of the open generation that are over, if it ends soon, as usual, or late: equally likely
     seconds: float  # of a generation, or of the block of time that stands for one
     peaks: PeriodicPeak | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them, where they have a rhythm
@@ -64,8 +64,11 @@ class ShortHorizonModel:
         highest = outline.top + need.bytes + self.slope * seconds
         if room - highest > NO_CHANCE * self._width(outline.spread, len(outline.past_slot_maxima)):
             return 0.0
-        tops = self._tops(wait, need)
-        odds = _share_beyond(tops, room, self._width(min(variance(tops), outline.spread), len(tops)))
+        odds = 0.0
+        for part in self.parts:
+            tops = self._tops(part, wait, need)
+            width = self._width(min(variance(tops), outline.spread), len(tops))
+            odds += _share_beyond(tops, room, width) / len(self.parts)
         if len(outline.slot_maxima) > 1:
             return odds
         level = _share_beyond([self.slope * seconds], room, self._width(0.0, 1))
@@ -80,8 +83,8 @@ class ShortHorizonModel:
         size = len(self.profile.slot_maxima)
         if size == 1:
             return math.inf
-        first = int(self.part * size) - LATE_PARTS
-        last = int((self.part + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
+        first = int(self.parts[-1] * size) - LATE_PARTS
+        last = int((self.parts[0] + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
         slots = {k % size for k in range(first, last + 1)}
         return self.room - max(one[k] for one in self.profile.past_slot_maxima for k in slots)
 
@@ -94,7 +97,7 @@ class ShortHorizonModel:
         rises = span.rises[bisect_left(span.rises, room - NO_CHANCE * width) :]
         return _share_beyond(rises, room, width) * len(rises) / len(span.rises) if rises else 0.0
 
-    def _tops(self, wait: float, need: CheckpointCost) -> Sequence[float]:
+    def _tops(self, part: float, wait: float, need: CheckpointCost) -> Sequence[float]:
         """The room above the line that each of the generations that were seen would leave too late, going on from here.
 
         A need is met from a part on, after the wait, in which there is room for it, if none until it is complete is
@@ -103,15 +106,15 @@ class ShortHorizonModel:
         size = len(self.profile.slot_maxima)
         if size == 1:
             return [high + self.slope * (wait + need.seconds) for (high,) in self.profile.past_slot_maxima]
-        first = int(self.part * size)
-        last = int((self.part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
+        first = int(part * size)
+        last = int((part + (wait + need.seconds) / self.seconds) * size - 0.5)  # whose middle is within the time
         if wait > 0.0:  # what is due may come a part earlier
             last += 1
         last = min(max(first, last), first + AHEAD * size)
         later = size if need.bytes > 0.0 else 0
-        begin = min(int((self.part + wait / self.seconds) * size), last)
+        begin = min(int((part + wait / self.seconds) * size), last)
         ahead = range(first, last + later + 1)
-        grown = [self.slope * max(0.0, ((k + 0.5) / size - self.part) * self.seconds) for k in ahead]
+        grown = [self.slope * max(0.0, ((k + 0.5) / size - part) * self.seconds) for k in ahead]
         slots = [k % size for k in ahead]
         past = self.profile.past_slot_maxima
         paths = ([seen[k] + more for k, more in zip(slots, grown, strict=True)] for seen in past)
