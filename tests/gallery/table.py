@@ -39,9 +39,8 @@ COLUMNS = (
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 PAGE = KEPT / "results.md"
 TABLES = {  # of the page, by the names of their files: the columns
-    "log": "program,run,clock,own saves,forecast,warned,interrupted at,after saves,cause,end,CPU,pace",
+    "log": "program,run,clock,own saves,forecast,needs,moment,warned,interrupted at,after saves,cause,end,CPU,pace",
     "no_log": "program,run,clock,told by,needs,interrupted at,cause,end",
-    "clock": "program,run,clock,needs,moment,warned,interrupted at,cause,end",
     "busy": "program,run,clock,forecast,needs,warned,interrupted at,cause,end,CPU",
     "cgroup": "program,run,clock,own saves,forecast,warned,interrupted at,after saves,cause,end",
 }
