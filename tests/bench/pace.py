@@ -120,8 +120,8 @@ def main() -> None:
     """Measure, or say why not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkout", type=Path, default=CHECKOUT, help="of nanoGPT")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a block")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a block")
     given = parser.parse_args()
     missing = next((path for path in (PYTHON, given.checkout / "train.py") if not path.exists()), None)
     if missing is not None:
