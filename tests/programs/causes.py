@@ -92,7 +92,9 @@ class Environment:
         self.trail.append(bytearray(5 * MB))
 
 
-def serve(pipe):
+def serve(pipe, trainers_ends):
+    for one in trainers_ends:  # that it ends with the trainer
+        one.close()
     environment = Environment()
     while pipe.recv():
         environment.step()
@@ -103,8 +105,8 @@ def worker_heap():
     context, pipes = multiprocessing.get_context("fork"), []
     for _ in range(2):
         ours, theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs,), daemon=True).start()
         pipes.append(ours)
+        context.Process(target=serve, args=(theirs, pipes), daemon=True).start()
     for _ in generations():
         train()
         for pipe in pipes:
