@@ -444,9 +444,11 @@ class Forecaster(GrowthEvidence):
         parts: tuple[float, ...] = (0.0,)
         latest = self._run.items[-1].mean
         if beat is not None:
-            parts, latest = beat.likely_parts(self._t), beat.latest()
+            latest = beat.latest()
             if beat.is_blurred(self._t):
                 outline = outline.whole()
+            else:
+                parts = beat.likely_parts(self._t)
         line = course.level_at(calendar.now_x)
         aside = outline.residual(latest - line, parts[len(parts) // 2])
         peaks, due, between = course.periodic_peak, math.inf, math.inf
