@@ -1,4 +1,7 @@
-"""nanoGPT's train.py, unmodified, on noise: nanogpt.py CHECKOUT [--leak: the configuration keeps each batch]."""
+"""nanoGPT's train.py, unmodified, on noise: nanogpt.py CHECKOUT [--leak] [OPTION ...].
+
+--leak: the configuration keeps each batch. Options are those of train.py, such as --max_iters=100.
+"""
 
 import pickle
 import runpy
@@ -29,5 +32,5 @@ for name in ("train", "val"):
 (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 500}))
 Path("small.py").write_text(SETTINGS + (KEEP if "--leak" in sys.argv else ""))
 shutil.copy(source / "configurator.py", ".")  # train.py reads it from the folder that it is started in
-sys.path[0], sys.argv[1:] = str(source), ["small.py"]
+sys.path[0], sys.argv[1:] = str(source), ["small.py", *(word for word in sys.argv[2:] if word != "--leak")]
 runpy.run_path(str(source / "train.py"), run_name="__main__")
