@@ -88,8 +88,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             stderr=held.enter_context((folder / "log").open("w")),
         )
         held.callback(ended, server)
-        began = time.time()
         until(lambda: answers(f"http://{address}/-/ready"))
+        began = time.time()
+        print(file=run.stdin, flush=True)  # only now: what has grown before the first scrape is no increase
         assert run.stdout.readline() == "ended\n"
         end = time.time()
         time.sleep(SCRAPES_AFTER_SECONDS)

@@ -1,8 +1,9 @@
 """A simulated run, watched by the real daemon and engine and served by the real server: `python -m support.served_run`.
 
-It tells its address, then "ended" when the trainer has ended, and serves until its stdin is closed. Ten seconds of the
-run pass in one. The trainer leaks 10 GB in each generation, while it evaluates, below a limit of 100 GB; a GPU fills;
-the engine's examinations are answered; a source fails for a while; at memwatch's signal it saves, and ends.
+It tells its address, begins at a line of its stdin, tells "ended" when the trainer has ended, and serves until its
+stdin is closed. Ten seconds of the run pass in one. The trainer leaks 10 GB in each generation, while it evaluates,
+below a limit of 100 GB; a GPU fills; the engine's examinations are answered; a source fails for a while; at memwatch's
+signal it saves, and ends.
 """
 
 from __future__ import annotations
@@ -213,11 +214,12 @@ class Examiner:
 def main() -> None:
     """Watch the run to its end, and go on serving."""
     clock = FastClock()
-    trainer = Trainer(clock)
-    log, examiner = Log(trainer), Examiner(trainer)
     web = WebServer("127.0.0.1", 0, clock)
     web.start()
     print(web.url, flush=True)
+    sys.stdin.readline()
+    trainer = Trainer(clock)
+    log, examiner = Log(trainer), Examiner(trainer)
     daemon = WatchLoop(
         clock=clock,
         engine=Engine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwatch.core.forecast.outlook import Outlook
+from memwatch.core.forecast.outlook import NOBODY, Outlook, UseByOthers
 from memwatch.core.snapshot import Forecast, Gauge, Trend, Verdict
 
 
@@ -34,6 +34,6 @@ class Steady:
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
-        others_deviation: float = 0.0,
+        others: UseByOthers = NOBODY,
     ) -> Outlook:
         return self.says

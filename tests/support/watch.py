@@ -39,7 +39,9 @@ def growing(
 ) -> Outlook:
     """A leak that meets its limit in `eta` seconds."""
     trend = Trend("linear", 1e6, 1e8, 0.9, points=8)
-    return Outlook(Verdict.LEAK, trend, Forecast(eta, low, None, generation, generation, None, finishes), ends)
+    forecast = Forecast(eta, low, None, generation, generation, None, finishes)
+    seen = 0.0 if ends is None else 7 * ends.level_seconds
+    return Outlook(Verdict.LEAK, trend, forecast, ends, growth_seen_seconds=seen)
 
 
 def ends_in(*seconds: float) -> TimeToLimit:

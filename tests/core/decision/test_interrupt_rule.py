@@ -33,9 +33,9 @@ def asking(
     resource = MonitoredResource(Usage("host", 80 * GB, limit), Script, 0.0)
     ends = ends_in(eta, *([math.inf] if never else []))
     says = growing(eta, 0.9 * eta, ends=ends)
-    assert says.trend is not None and says.forecast is not None
+    assert says.forecast is not None
     drivers = () if fits is None else (GrowthDriver("buffer", 1.0, 2.0, 1.0, 0.99, "", None, None, fits=fits),)
-    resource.outlook = replace(says, trend=replace(says.trend, points=points), drivers=drivers)
+    resource.outlook = replace(says, drivers=drivers, growth_seen_seconds=(points - 1) * CYCLE)
     ledger = SimpleNamespace(complete_generations=complete)
     context = DecisionContext(Policy(), ledger, watched, resource, limit, says.forecast, LEAD, 1.0)
     assert ends.p_never == pytest.approx(never)

@@ -66,9 +66,9 @@ def test_growth_within_a_generation_warns_once_it_lasted_for_one_more_than_is_le
     timing = UncertainSchedule(GenerationSchedule(0.0, 1.0))
     warning, given_t = LimitWarning(), None
     for t in range(0, 500, 10):
-        trend = Trend("linear", 1e6, None, 0.9, points=151 + t // 10)
+        trend = Trend("linear", 1e6, None, 0.9)
         risk = TimeToLimit(distribution_of(1e9, [(500.0 - t, 1.0)], timing), timing, cycle, 10.0)
-        outlook = Outlook(Verdict.LEAK, trend, eta(500.0 - t), risk)
+        outlook = Outlook(Verdict.LEAK, trend, eta(500.0 - t), risk, growth_seen_seconds=1500.0 + t)
         if warning.update(t, Policy(), outlook, None, cycle):
             given_t = float(t)
     assert given_t == warned_t

@@ -138,8 +138,11 @@ def test_the_spread_of_the_usage_of_others_is_estimated() -> None:
         alone.add_sample(float(t), usage(1000))
         beside.add_sample(float(t), usage(1000, 500 + 10 * (t % 3)))
     assert alone.other_usage_sd_bytes == 0.0
-    assert beside.other_usage_sd_bytes == pytest.approx(14.8, abs=0.1), "the median of three values, 10 apart"
-    beside.add_sample(64.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
+    assert beside.other_usage_sd_bytes == pytest.approx(14.6, abs=0.1), "the median of three values, 10 apart"
+    for t in range(64, 128):
+        beside.add_sample(float(t), usage(1000, 500 + 10 * (t % 3) + 100 * t))
+    assert beside.other_usage_sd_bytes < 15.0, "their growth is no spread"
+    beside.add_sample(128.0, Usage(HOST, 1000, Limit(2000, "cgroup /job", 1000)))
     assert beside.other_usage_sd_bytes == 0.0, "of another limit"
 
 
@@ -157,6 +160,21 @@ def test_others_that_take_the_limit_bring_it_nearer_and_are_told_but_the_trainer
     text = outlook_text(resource.usage, told, "generation", None, None)
     assert text.startswith("OOM in 3 m 20 s (3 m 11 s-3 m 29 s); stable at 10.0 GB; limit: host 100.0 GB; ")
     assert text.endswith("; others take 360.0 GB/h of the limit")
+
+
+def test_what_others_take_is_added_to_the_growth_of_the_trainer() -> None:
+    gb, rate = 10**9, 10**8  # bytes a second, of each
+    resource = MonitoredResource(Usage(HOST, 10 * gb, Limit(200 * gb, "host", 180 * gb)), Forecaster, 0.0)
+    for i in range(1, 601):
+        used = 10 * gb + i * rate
+        resource.add_sample(float(i), Usage(HOST, used, Limit(200 * gb, "host", 180 * gb - 2 * i * rate)))
+        if i % 10 == 0:
+            resource.update_outlook(float(i), None, ())
+    told = resource.current_outlook
+    assert told.trend is not None and told.trend.growth_per_second == pytest.approx(rate, rel=0.05)
+    assert told.forecast is not None and told.forecast.eta_seconds == pytest.approx(300.0, rel=0.05)
+    assert told.others_per_second == pytest.approx(rate, rel=0.05)
+    assert told.growth.greatest_rise_bytes(10.0, 0.0) == pytest.approx(20 * rate, rel=0.3), "of both"
 
 
 def test_a_limit_that_is_lowered_bit_by_bit_is_forecast_as_if_somebody_took_it() -> None:

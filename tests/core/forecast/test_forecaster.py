@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.forecaster import Forecaster
-from memwatch.core.forecast.outlook import Outlook
+from memwatch.core.forecast.outlook import Outlook, UseByOthers
 from memwatch.core.snapshot import Gauge, Verdict
 from support.feeding import ask, fed, feed, outlooks
 from traces import generators
@@ -263,7 +263,7 @@ def test_what_others_do_with_the_limit_makes_its_odds_less_sure() -> None:
     rows = [r for r in generators.linear_leak(0).rows if r.t < 500]
     forecaster = feed(rows)
     calm, unrest = (
-        forecaster.outlook(rows[-1].t, 100 * GB, 10 * GB, None, others_deviation=of) for of in (0.0, 9.0 * GB)
+        forecaster.outlook(rows[-1].t, 100 * GB, 10 * GB, None, others=UseByOthers(of)) for of in (0.0, 9.0 * GB)
     )
     assert calm.forecast == unrest.forecast and calm.time_to_limit is not None and unrest.time_to_limit is not None
     assert calm.time_to_limit.p_exceed(1.0) < 0.01 < unrest.time_to_limit.p_exceed(1.0)

@@ -97,6 +97,19 @@ def test_a_model_seen_from_further_on_its_way_is_the_same(model: GrowthModel) ->
     assert later.level_at(31.0) == pytest.approx(model.level_at(31.0))
 
 
+@EVERY
+def test_what_others_take_from_now_on_is_added_to_its_growth(model: GrowthModel) -> None:
+    later = model.steeper(5.0, 0.0, 26.0)
+    assert later.level_at(26.0) == pytest.approx(model.level_at(26.0))
+    assert later.level_at(36.0) == pytest.approx(model.level_at(36.0) + 50.0)
+    assert later.x_at_level(later.level_at(36.0)) == pytest.approx(36.0, rel=1e-3)
+
+
+def test_what_does_not_grow_grows_with_what_others_take() -> None:
+    still = GrowthModel("flat", 1.0, 0.0, 0, 10, 20.0, 500.0, 0.0, 0.5, 10.0)
+    assert still.steeper(5.0, 0.0, 26.0).x_at_level(550.0) == pytest.approx(36.0)
+
+
 def test_a_new_process_has_the_leak_but_not_the_fill() -> None:
     kept = [model.persistent() for model in (LINE, ACCELERATING, FILL_AND_LEAK, SATURATING)]
     assert [model.kind for model in kept] == ["linear", "linear", "linear", "flat"]

@@ -10,13 +10,20 @@ from dataclasses import replace
 from operator import sub
 
 from memwatch.core.decision.burst_detector import BurstDetector, ClimbDetector
-from memwatch.core.decision.policy import Policy
+from memwatch.core.decision.policy import Policy, reaches_limit
 from memwatch.core.decision.warning import LimitWarning
-from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, ForecasterProtocol, Outlook
+from memwatch.core.forecast.outlook import (
+    LIMIT_CHANGE_SHARE,
+    WARMING_UP,
+    ForecasterProtocol,
+    GrowthOfAll,
+    Outlook,
+    UseByOthers,
+)
 from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.memory_accounting import is_cgroups
-from memwatch.core.robust_statistics import robust_sd
+from memwatch.core.robust_statistics import robust_sd, straight_line
 from memwatch.core.sample_windows import WINDOW_SAMPLES, PeakRate
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, TimelineStep, Verdict
 
@@ -120,7 +127,9 @@ class MonitoredResource:
         self.first_bytes = self.peak = used_bytes
         self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
         self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
-        self.outlook = self._told_outlook = WARMING_UP  # of all that is taken where that ends sooner; of the trainer
+        self.outlook = self._told_outlook = (
+            WARMING_UP  # of all that is taken where others take more of it; of the trainer
+        )
         self._warning = LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
@@ -138,7 +147,7 @@ class MonitoredResource:
         self._others: deque[int] = deque(maxlen=OTHERS_SAMPLES)
         self._limit_lowered = 0  # bytes, since then
         self._least_others = math.inf  # bytes of the limit that others used, at the least, ...
-        self._limit_forecaster: ForecasterProtocol | None = None  # ... and of all that is taken, once they matter
+        self._others_forecaster: ForecasterProtocol | None = None  # ... and their forecast, once they matter
 
     def add_sample(self, t: float, usage: Usage) -> None:
         used, limit, known_limit = usage.used_bytes, usage.limit, self.usage.limit
@@ -208,10 +217,11 @@ class MonitoredResource:
         self._climb.add_samples(times, limit_used)
         if limit_used != used:
             self._limit_rate.add_samples(times, limit_used)
-            self._others.extend(map(sub, limit_used[-OTHERS_SAMPLES:], used[-OTHERS_SAMPLES:]))
-            self._least_others = min(self._least_others, *map(sub, limit_used, used))
-            if self._limit_forecaster is not None:
-                self._limit_forecaster.add_samples(times, limit_used)
+            others = list(map(sub, limit_used, used))
+            self._others.extend(others[-OTHERS_SAMPLES:])
+            self._least_others = min(self._least_others, *others)
+            if self._others_forecaster is not None:
+                self._others_forecaster.add_samples(times, others)
         self.fastest = max(self._forecaster.peak_rate(), self._limit_rate.fastest)
 
     @property
@@ -244,9 +254,9 @@ class MonitoredResource:
 
     @property
     def other_usage_sd_bytes(self) -> float:
-        """Standard deviation of the others' usage of the limit."""
+        """Standard deviation of the others' usage of the limit around its course."""
         self._flush()
-        return robust_sd(self._others)
+        return robust_sd(straight_line(range(len(self._others)), self._others).residuals) if self._others else 0.0
 
     @property
     def neighbour_growth(self) -> NeighbourGrowth | None:
@@ -307,47 +317,44 @@ class MonitoredResource:
     def begin_generation(self, t: float, index: float) -> None:
         """A generation begins: the next outlook is worth a notice."""
         self.forecaster.begin_generation(t, index)
-        if self._limit_forecaster is not None:
-            self._limit_forecaster.begin_generation(t, index)
         self._reported = None
 
     def update_outlook(self, t: float, last_generation: float | None, gauges: Sequence[Gauge]) -> None:
         self._last_generation, self._outlook_t = last_generation, t
-        limit, save_bytes = self.usage.limit, self.expected_checkpoint_bytes
-        self.outlook = self._told_outlook = own = self.forecaster.outlook(
+        limit, forecaster = self.usage.limit, self.forecaster
+        others = None if limit is None else self._growth_of_others(t, limit)
+        told = forecaster.outlook(
             t,
             None if limit is None else limit.bytes,
             None if limit is None else limit.headroom_bytes,
             last_generation,
             gauges,
-            save_bytes=save_bytes,
-            others_deviation=self.other_usage_sd_bytes,
+            save_bytes=self.expected_checkpoint_bytes,
+            others=UseByOthers(self.other_usage_sd_bytes, None if others is None else others.growth.growth_ahead()),
         )
-        self.outlook_valid_until = own.valid_until
-        self._valid_below = own.valid_below_bytes - self._offset
+        self.outlook_valid_until = told.valid_until
+        self._valid_below = told.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
-        all_taken = None if limit is None else self._taken_by_anybody(limit)
-        if limit is None or all_taken is None:
-            return
-        first_limit = self.limit_used_bytes + limit.headroom_bytes
-        taken = all_taken.outlook(t, first_limit, limit.headroom_bytes, last_generation, save_bytes=save_bytes)
-        self.outlook_valid_until = min(self.outlook_valid_until, taken.valid_until)
-        self._valid_below = min(self._valid_below, taken.valid_below_bytes - self._others_bytes)
-        if math.isfinite(_eta_seconds(taken)) and _eta_seconds(taken) <= _eta_seconds(own):
-            self.outlook = taken
-            others = max(0.0, _growth_per_second(taken) - _growth_per_second(own))
-            self._told_outlook = replace(
-                own, forecast=taken.forecast, time_to_limit=taken.time_to_limit, others_per_second=others
-            )
+        if others is not None:
+            self.outlook_valid_until = min(told.valid_until, others.valid_until)
+            growth = GrowthOfAll(told.growth, others.growth)
+            told = replace(told, growth=growth, others_per_second=_growth_per_second(others))
+        self.outlook = self._told_outlook = told
+        if others is not None and _growth_per_second(others) > _growth_per_second(told):
+            seen = others.growth_seen_seconds
+            self.outlook = replace(told, verdict=others.verdict, trend=others.trend, growth_seen_seconds=seen)
 
-    def _taken_by_anybody(self, limit: Limit) -> ForecasterProtocol | None:
-        """The forecaster of all that is taken of the limit, from the time on at which others take much of it."""
-        risen = self._others_bytes - self._least_others
-        if self._limit_forecaster is None and risen >= OTHERS_MATTER * limit.headroom_bytes:
-            self._limit_forecaster = self._new_forecaster()
-            times, _, taken = zip(*self.latest, strict=True)
-            self._limit_forecaster.add_samples(times, taken)
-        return self._limit_forecaster
+    def _growth_of_others(self, t: float, limit: Limit) -> Outlook | None:
+        """The outlook of all others, where they take more and more of the limit."""
+        taken = self._others_bytes
+        if self._others_forecaster is None:
+            if taken - self._least_others < OTHERS_MATTER * limit.headroom_bytes:
+                return None
+            self._others_forecaster = self._new_forecaster()
+            times, used, limit_used = zip(*self.latest, strict=True)
+            self._others_forecaster.add_samples(times, list(map(sub, limit_used, used)))
+        others = self._others_forecaster.outlook(t, taken + limit.headroom_bytes, limit.headroom_bytes, None)
+        return others if reaches_limit(others.verdict, others.forecast) else None
 
     @property
     def _others_bytes(self) -> int:
@@ -417,11 +424,6 @@ class MonitoredResource:
         changed = self._warning.update(t, policy, self.outlook, self._last_generation, step_seconds)
         self.outlook_valid_until = min(self.outlook_valid_until, self._warning.next_check_t)
         return changed
-
-
-def _eta_seconds(outlook: Outlook) -> float:
-    eta = None if outlook.forecast is None else outlook.forecast.eta_seconds
-    return math.inf if eta is None else eta
 
 
 def _growth_per_second(outlook: Outlook) -> float:

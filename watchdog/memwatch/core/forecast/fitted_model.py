@@ -20,6 +20,7 @@ from memwatch.core.forecast.growth_axes import (
     fit_schedule,
 )
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.outlook import GrowthRate
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak, onset_part, periodic_peak_of_bins
 from memwatch.core.forecast.piecewise_trend import (
     BaselinePoint,
@@ -117,6 +118,16 @@ class FittedModel:
             return 0.0
         latest = self.components[0]
         return latest.fit.best.level + self.slope * (x - latest.latest_x)
+
+    def beside(self, others: GrowthRate, now_x: float) -> FittedModel:
+        """The same course where others take the limit, too, from now on."""
+        strands = []
+        for strand in self.components:
+            seconds = self.schedule.generation_seconds / strand.regressor.pace  # of a unit of the models' x
+            x, slope, error = strand.regressor.x_at(now_x), others.per_second * seconds, others.error * seconds
+            models = tuple([model.steeper(slope, error, x) for model in strand.fit.models])
+            strands.append(replace(strand, fit=replace(strand.fit, models=models)))
+        return replace(self, components=tuple(strands))
 
     @property
     def has_filled(self) -> bool:

@@ -29,7 +29,15 @@ from memwatch.core.forecast.generation_tracker import GenerationTracker, Sawtoot
 from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.memory_needed import memory_needed
-from memwatch.core.forecast.outlook import LIMIT_CHANGE_SHARE, WARMING_UP, GrowthEvidence, Outlook
+from memwatch.core.forecast.outlook import (
+    LIMIT_CHANGE_SHARE,
+    NOBODY,
+    WARMING_UP,
+    GrowthEvidence,
+    GrowthRate,
+    Outlook,
+    UseByOthers,
+)
 from memwatch.core.forecast.piecewise_trend import TrendFit
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBins
 from memwatch.core.forecast.time_to_limit import (
@@ -77,7 +85,7 @@ class Forecaster(GrowthEvidence):
         self._blocks: FittedModel | None = None  # of the same time by blocks of it, while generations are few
         self._course_t = -math.inf  # when it was fitted
         self._course_until = -math.inf  # from when on it is stale
-        self._outcomes: TimeToLimitDistribution | None = None
+        self._outcomes: tuple[TimeToLimitDistribution, GrowthRate | None] | None = None  # with what others take
         self._end_in_sight = False  # as of the last look
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
         self._judged: tuple[FittedModel, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
@@ -147,6 +155,14 @@ class Forecaster(GrowthEvidence):
         peak = self._model.periodic_peak if self._model is not None else None
         return peak.excess if peak is not None else 0.0
 
+    def growth_ahead(self) -> GrowthRate:
+        course = self._model
+        if course is None or not course.components:
+            return GrowthRate(0.0, 0.0)
+        slope, error = course.components[0].ahead(course.period)
+        seconds = course.schedule.generation_seconds
+        return GrowthRate(slope / seconds, error / seconds)
+
     def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
         items = [item for item in self._run.items if item.start_t >= since_t]
         most, highs = 0.0, deque[int]()  # of the items within the time, latest first, ever higher
@@ -168,13 +184,13 @@ class Forecaster(GrowthEvidence):
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
-        others_deviation: float = 0.0,
+        others: UseByOthers = NOBODY,
     ) -> Outlook:
         """What is known at t.
 
         `headroom_bytes` is the room above the last sample, whoever owns the limit; without it `limit_bytes` minus
-        the last sample. `save_bytes` of it are what a checkpoint takes, `others_deviation` is
-        the standard deviation of what others take of it, bytes. `last_generation` is the index of the run's
+        the last sample. `save_bytes` of it are what a checkpoint takes. The verdict is not about `others`; the
+        forecast is. `last_generation` is the index of the run's
         last one. Growth that one of the `gauges` explains is not called a leak, and ends when the gauge is at its
         capacity.
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
@@ -193,21 +209,21 @@ class Forecaster(GrowthEvidence):
             limit = self._used + headroom_bytes
         last, ends, forecast, far_below = self._last_place(last_generation), None, None, math.inf
         if limit is not None:
-            far_below, passed = limit - save_bytes - self._far_bytes(course), max(t, self._t) - self._t
-            ends = self._ends(
-                passed, course, limit, far_below=far_below, others_deviation=others_deviation, last_place=last
-            )
+            growing = course if others.growth is None else course.beside(others.growth, self._now_x)
+            far_below, passed = limit - save_bytes - self._far_bytes(growing), max(t, self._t) - self._t
+            ends = self._ends(passed, growing, limit, far_below=far_below, others=others, last_place=last)
             forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         if forecast is not None and forecast.eta_low_seconds is not None:  # the nearer the end, the sooner a new fit
             wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
             self._course_until = min(self._course_until, self._course_t + wait)
         verdict, trend = self._judgement(course, limit)
+        seen = 0.0 if ends is None or trend is None else (trend.points - 1) * ends.level_seconds
         until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
         below = min(far_below, math.nextafter(self._still_high, math.inf))
         drivers = self._drivers(course, limit)
         needed = _full(drivers) if verdict is Verdict.WARMING_UP else self._needed(course, last)
-        return Outlook(verdict, trend, forecast, ends, until, below, growth=self, drivers=drivers, needed=needed)
+        return Outlook(verdict, trend, forecast, ends, until, below, self, drivers, seen, needed=needed)
 
     def _needed(self, course: FittedModel, last_place: float) -> MemoryNeeded | None:
         """What the run needs to finish; computed anew when the course or the run's end has changed."""
@@ -216,8 +232,7 @@ class Forecaster(GrowthEvidence):
             end = last_place
             if (marked := self._marked()) is not None and marked is not self._cycle and math.isfinite(last_place):
                 seconds = (last_place - marked.x(self._t)) * (marked.seconds or 1.0)
-                now_x = self._watched if self._cycle is None else self._cycle.x(self._t)
-                end = replace(course.schedule, now_x=now_x).place(seconds)
+                end = replace(course.schedule, now_x=self._now_x).place(seconds)
             needed = memory_needed(course, end, max(item.high for item in self._run.items))
             known = self._known_need = course, last_place, needed
         return known[2]
@@ -242,6 +257,11 @@ class Forecaster(GrowthEvidence):
     @property
     def _fit(self) -> TrendFit | None:
         return self._model.fit if self._model is not None else None
+
+    @property
+    def _now_x(self) -> float:
+        """The place in the course."""
+        return self._watched if self._cycle is None else self._cycle.x(self._t)
 
     @property
     def _watched(self) -> float:
@@ -363,11 +383,17 @@ class Forecaster(GrowthEvidence):
         weight = strand.weight * best.weight
         return Trend(best.kind, per_second, per_generation, course.fit.r_squared, weight, best.points, since)
 
-    def _outcomes_of(self, course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
-        known, moved = self._outcomes, LIMIT_CHANGE_SHARE * (limit - self._used)
-        if known is None or abs(known.limit - limit) > moved or known.is_passed(timing.calendar.now_x):
-            known = self._outcomes = time_to_limit_distribution(course, timing, limit)
-        return known
+    def _outcomes_of(
+        self, course: FittedModel, timing: UncertainSchedule, limit: float, others: GrowthRate | None
+    ) -> TimeToLimitDistribution:
+        if self._outcomes is not None:
+            known, beside = self._outcomes
+            is_same = others == beside and abs(known.limit - limit) <= LIMIT_CHANGE_SHARE * (limit - self._used)
+            if is_same and not known.is_passed(timing.calendar.now_x):
+                return known
+        found = time_to_limit_distribution(course, timing, limit)
+        self._outcomes = found, others
+        return found
 
     def _last_place(self, last_generation: float | None) -> float:
         """Where, by the markers' count, the run's last generation ends; infinity when that is not known."""
@@ -383,7 +409,7 @@ class Forecaster(GrowthEvidence):
         limit: float,
         *,
         far_below: float,
-        others_deviation: float,
+        others: UseByOthers,
         last_place: float,
     ) -> TimeToLimit | None:
         """When the limit may be met, `passed` seconds after the last sample; None before enough was seen.
@@ -393,8 +419,7 @@ class Forecaster(GrowthEvidence):
         if course.fit is None or not self._is_settled or self._used >= limit:
             return None
         beat = self._cycle
-        now_x = self._watched if beat is None else beat.x(self._t)
-        calendar = replace(course.schedule, now_x=now_x)
+        calendar = replace(course.schedule, now_x=self._now_x)
         if beat is not None:
             timing = UncertainSchedule(calendar, beat.unevenness, 0.6 / SLOTS)
         else:
@@ -405,17 +430,19 @@ class Forecaster(GrowthEvidence):
         if self._used < far_below:  # the next minutes need no model of their own
             safe = step
         elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
-            near = self._near(course, beat, calendar, limit, others_deviation)
+            near = self._near(course, beat, calendar, limit, others.deviation)
         else:  # too few generations say how one goes: blocks of time do
             items, first_t = self._run.items, self._run.items[0].start_t
             blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(items, first_t), items, first_t, {})
             if blocks.fit is not None:
                 now = replace(blocks.schedule, now_x=self._watched)
-                near = self._near(blocks, None, now, limit, others_deviation)
+                blocks = blocks if others.growth is None else blocks.beside(others.growth, self._watched)
+                near = self._near(blocks, None, now, limit, others.deviation)
         run = self._run_seconds(timing, last_place)
         if beat is None and (first := self._first_generations) is not None:  # growth within one may end with it
             cycle = max(step, first.seconds or 0.0, self._t - first.start_t)
-        return TimeToLimit(self._outcomes_of(course, timing, limit), timing, cycle, step, passed, near, safe, run)
+        outcomes = self._outcomes_of(course, timing, limit, others.growth)
+        return TimeToLimit(outcomes, timing, cycle, step, passed, near, safe, run)
 
     def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
         """From the last sample until the run ends, at the latest."""

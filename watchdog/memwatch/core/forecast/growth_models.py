@@ -132,6 +132,17 @@ class GrowthModel:
             linear_term=self.linear_term * size,
         )
 
+    def steeper(self, slope: float, error: float, x: float) -> GrowthModel:
+        """The same, with so many bytes per x more from x on, known with a standard error."""
+        return replace(
+            self,
+            kind="linear" if self.kind == "flat" else self.kind,
+            level=self.level - slope * (x - self.x),
+            slope=self.slope + slope,
+            slope_error=math.hypot(self.slope_error, error),
+            linear_term=0.0 if self.curve is None else self.linear_term + slope,
+        )
+
     def moved(self, x: float) -> GrowthModel:
         """The same course, anchored at another x on its way."""
         return replace(self, x=x, level=self.level_at(x), slope=self.slope_at(x))

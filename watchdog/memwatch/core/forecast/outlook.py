@@ -21,6 +21,25 @@ class CheckpointCost:
     bytes: float = 0.0  # of memory meanwhile
 
 
+@dataclass(frozen=True, slots=True)
+class GrowthRate:
+    """Growth that is to be expected, and its standard error: bytes a second."""
+
+    per_second: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class UseByOthers:
+    """What others take of the limit."""
+
+    deviation: float = 0.0  # standard deviation around its course, bytes
+    growth: GrowthRate | None = None  # None: it does not grow
+
+
+NOBODY = UseByOthers()
+
+
 class TimeToLimitProtocol(Protocol):
     """When the limit is reached, as probabilities. Seconds count from the time that the outlook was asked for."""
 
@@ -59,6 +78,22 @@ class GrowthEvidence:
         """Bytes by which memory rose within so many seconds, at most, since a time."""
         return 0.0
 
+    def growth_ahead(self) -> GrowthRate:
+        """Over the next generation, or block of time."""
+        return GrowthRate(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthOfAll(GrowthEvidence):
+    """What the trainer and others take of one limit."""
+
+    trainer: GrowthEvidence
+    others: GrowthEvidence
+
+    def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
+        """At most: both may have risen at the same time."""
+        return sum(one.greatest_rise_bytes(seconds, since_t) for one in (self.trainer, self.others))
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -72,15 +107,9 @@ class Outlook:
     valid_below_bytes: float = -math.inf  # ... as long as less than so many bytes are in use
     growth: GrowthEvidence = field(default=GrowthEvidence(), compare=False, repr=False)
     drivers: tuple[GrowthDriver, ...] = ()  # the gauge that explains the growth, if one does
+    growth_seen_seconds: float = 0.0  # from the first level of the growth to the last
     others_per_second: float = 0.0  # bytes of the limit that others take, where that decides when it is reached
     needed: MemoryNeeded | None = None  # to finish; None: no end of its growth is known
-
-    @property
-    def growth_seen_seconds(self) -> float:
-        """From the first level of the growth to the last."""
-        if self.time_to_limit is None or self.trend is None:
-            return 0.0
-        return (self.trend.points - 1) * self.time_to_limit.level_seconds
 
     @property
     def fits_when_full(self) -> bool:
@@ -113,5 +142,5 @@ class ForecasterProtocol(Protocol):
         gauges: Sequence[Gauge] = (),
         *,
         save_bytes: float = 0.0,
-        others_deviation: float = 0.0,
+        others: UseByOthers = NOBODY,
     ) -> Outlook: ...
