@@ -64,6 +64,18 @@ def test_a_shell_beside_the_trainer_is_not_worth_a_word(both):
     assert watch.owned
 
 
+def test_others_that_come_are_looked_for_when_as_much_was_taken(both):
+    both.group("/job", limit=900 * MB, usage=100 * MB, procs=[TRAINER])
+    both.join("/job")
+    watch = Watch(both)
+    assert watch.look(0.0) is None
+    both.group("/job", limit=900 * MB, usage=130 * MB, procs=[TRAINER, 20])
+    both.proc.process(20, anon=90 * MB)
+    assert watch.look(3.0) is None, "no more than a shell may have"
+    both.group("/job", limit=900 * MB, usage=140 * MB, procs=[TRAINER, 20])
+    assert watch.look(4.0).others_bytes == 90 * MB
+
+
 def test_memwatch_itself_and_its_children_are_nobody(both):
     both.group("/job", limit=900 * MB, procs=[TRAINER, os.getpid(), 20])
     both.join("/job")

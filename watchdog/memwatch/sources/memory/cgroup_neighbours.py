@@ -20,8 +20,8 @@ from memwatch.sources.procfs import Statm, parse_pids, parse_statm, read_stat
 from memwatch.sources.target.target_facts import read_argv
 
 _STRANGERS_BYTES = 32 << 20  # RSS that other processes, such as a shell, may have together in an owned cgroup
-# Seconds between two searches: while the trainer is alone and a level has a limit; while none has; before the first
-# finding of others is confirmed.
+# Seconds between two searches: while the trainer is alone, a level has a limit, and no more of it was taken than
+# strangers may have; while none has a limit; before the first finding of others is confirmed.
 _ALONE_SECONDS, _UNLIMITED_SECONDS, _CONFIRM_SECONDS = 10.0, 80.0, 2.0
 # Neighbours are followed at this interval at least, at the next share of the time watched, so that a week has some
 # thousand events, and as seldom as searches with this share of a core allow: with 1,000 processes once a minute.
@@ -90,27 +90,31 @@ class NeighbourReader:
         self._directory = directory
         self._owned = self._is_limited = self._has_neighbours = False
         self._consecutive_strangers = 0  # searches in a row
-        self._next_t = -math.inf
+        self._next_t = self._grown_t = -math.inf  # of the next search, and of one because of growth
+        self._charged_bytes = 0  # of the nearest limit, at the latest search
 
     def check_owned(self, now: float, levels: Sequence[tuple[str, CgroupLevel]]) -> bool:
         """Return the latest finding, whether the innermost level is the trainer's own; search again when it is due.
 
         `levels`: the directory of each, and its reading. A search is due at once when there is a limit for the first
-        time.
+        time, and soon when more was taken of it than strangers may have.
         """
-        limited = [(level.limit_bytes - level.charged_bytes, directory, level.path)
+        limited = [(level.limit_bytes - level.charged_bytes, directory, level)
                    for directory, level in levels if level.limit_bytes is not None]  # fmt: skip
         begins, self._is_limited = bool(limited) and not self._is_limited, bool(limited)
-        if now >= self._next_t or begins:
+        nearest = min(limited)[1:] if limited else None
+        charged = nearest[1].charged_bytes if nearest is not None else 0
+        has_grown = now >= self._grown_t and charged - self._charged_bytes > _STRANGERS_BYTES
+        if now >= self._next_t or begins or has_grown:
             self._first_t = min(self._first_t, now)
-            self._files_read = 0
-            if limited:
-                _, directory, path = min(limited)
-                wait = self._follow(now, directory, path, levels[0][1].path)
+            self._files_read, self._charged_bytes = 0, charged
+            if nearest is not None:
+                wait = self._follow(now, nearest[0], nearest[1].path, levels[0][1].path)
             else:
                 wait = self._search_unlimited(levels[0][1].path)
             share = min(_CPU_SHARE, _ALL_CPU_SHARE / max(1, self._watches()))
-            self._next_t = now + max(wait, self._files_read * _FILE_SECONDS / share)
+            least = self._files_read * _FILE_SECONDS / share
+            self._next_t, self._grown_t = now + max(wait, least), now + min(wait, max(_CONFIRM_SECONDS, least))
         return self._owned
 
     def poll(self, now: float) -> Iterable[NeighboursSeen]:
