@@ -89,8 +89,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         )
         held.callback(ended, server)
         until(lambda: answers(f"http://{address}/-/ready"))
+        told = Prometheus(f"http://{address}", instance, *[time.time()] * 3)
+        until(lambda: told.at("up", time.time()))  # what has grown before the first scrape is no increase
         began = time.time()
-        print(file=run.stdin, flush=True)  # only now: what has grown before the first scrape is no increase
+        print(file=run.stdin, flush=True)
         assert run.stdout.readline() == "ended\n"
         end = time.time()
         time.sleep(SCRAPES_AFTER_SECONDS)

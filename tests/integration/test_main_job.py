@@ -81,7 +81,8 @@ def test_a_healthy_run_is_never_touched(folder: Folder) -> None:
         assert run.wait() == 0
     assert not watch.named("interrupt")
     assert watch.named("exited")[-1]["cause"] == "completed"
-    assert watch.named("forecast")[-1]["verdict"] in ("plateau", "stable"), watch.said()
+    told = [one["verdict"] for one in watch.named("forecast") if one["resource"] == "host"]  # others use /dev/shm
+    assert told[-1] in ("plateau", "stable")
     ended = [one["gen"] for one in watch.named("generation") if one["resource"] == "host"]
     assert ended[-3:] == [14, 15, 16], "the last has no marker at its end"
 
