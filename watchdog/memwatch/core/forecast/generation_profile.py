@@ -57,6 +57,7 @@ class ProfileScaling:
 
 
 ADDITIVE = ProfileScaling()
+_PLACES = tuple([(k + 0.5) / SLOTS - 0.5 for k in range(SLOTS)])  # of the slots, from the middle of a generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +227,4 @@ def _relative_variance(values: Sequence[float]) -> float:
 
 def _above(values: Sequence[float], base: float, slope: float, factor: float) -> list[float]:
     """The values of a generation above the line through its middle, times a factor."""
-    return [factor * (value - base - slope * ((k + 0.5) / SLOTS - 0.5)) for k, value in enumerate(values)]
+    return [factor * (value - base - slope * place) for value, place in zip(values, _PLACES, strict=True)]

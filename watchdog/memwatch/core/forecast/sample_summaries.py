@@ -6,7 +6,7 @@ How far memory rises from where it is, in a time: as it did from each place of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import sub
 
@@ -112,10 +112,10 @@ class GenerationSummary:
     slot_means: tuple[float, ...]
     slot_maxima: tuple[float, ...]
     has_level_shift: bool = False  # a jump lies in it: it has no level of its own
+    peak: float = field(init=False)  # bytes
 
-    @property
-    def peak(self) -> float:
-        return max(self.slot_maxima)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "peak", max(self.slot_maxima))
 
 
 def summarize_generation(
