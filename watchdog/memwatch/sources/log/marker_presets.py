@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from memwatch.errors import ConfigError
@@ -58,10 +58,11 @@ class Preset:
     unit: str
     rules: tuple[MarkerRule, ...]
     user: bool = False  # written by the user, so preferred to all others
+    applies_to_all_logs: bool = field(init=False)
 
-    @property
-    def applies_to_all_logs(self) -> bool:
-        return not any(rule.kind == "generation" for rule in self.rules)
+    def __post_init__(self) -> None:
+        has_clock = any(rule.kind == "generation" for rule in self.rules)
+        object.__setattr__(self, "applies_to_all_logs", not has_clock)
 
     @classmethod
     def from_mapping(cls, mapping: object, source: str, user: bool = False) -> Preset:
