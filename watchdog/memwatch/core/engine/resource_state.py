@@ -127,9 +127,7 @@ class MonitoredResource:
         self.first_bytes = self.peak = used_bytes
         self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
         self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
-        self.outlook = self._told_outlook = (
-            WARMING_UP  # of all that is taken where others take more of it; of the trainer
-        )
+        self.outlook = self._told_outlook = WARMING_UP  # to decide by, and to tell people
         self._warning = LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
@@ -335,14 +333,16 @@ class MonitoredResource:
         self.outlook_valid_until = told.valid_until
         self._valid_below = told.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
-        if others is not None:
-            self.outlook_valid_until = min(told.valid_until, others.valid_until)
-            growth = GrowthOfAll(told.growth, others.growth)
-            told = replace(told, growth=growth, others_per_second=_growth_per_second(others))
         self.outlook = self._told_outlook = told
-        if others is not None and _growth_per_second(others) > _growth_per_second(told):
+        if others is None:
+            return
+        self.outlook_valid_until = min(told.valid_until, others.valid_until)
+        growth, rate = GrowthOfAll(told.growth, others.growth), _growth_per_second(others)
+        self._told_outlook = replace(told, growth=growth, others_per_second=rate)
+        self.outlook = replace(self._told_outlook, drivers=())  # what fits beside others that stay as they are
+        if rate > _growth_per_second(told):
             seen = others.growth_seen_seconds
-            self.outlook = replace(told, verdict=others.verdict, trend=others.trend, growth_seen_seconds=seen)
+            self.outlook = replace(self.outlook, verdict=others.verdict, trend=others.trend, growth_seen_seconds=seen)
 
     def _growth_of_others(self, t: float, limit: Limit) -> Outlook | None:
         """The outlook of all others, where they take more and more of the limit."""
