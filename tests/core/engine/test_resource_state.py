@@ -174,7 +174,7 @@ def test_what_others_take_is_added_to_the_growth_of_the_trainer() -> None:
     assert told.trend is not None and told.trend.growth_per_second == pytest.approx(rate, rel=0.05)
     assert told.forecast is not None and told.forecast.eta_seconds == pytest.approx(300.0, rel=0.05)
     assert told.others_per_second == pytest.approx(rate, rel=0.05)
-    assert told.growth.greatest_rise_bytes(10.0, 0.0) == pytest.approx(20 * rate, rel=0.3), "of both"
+    assert 20 * rate <= told.growth.greatest_rise_bytes(10.0, 0.0) <= 30 * rate, "of both; a bin is some seconds long"
 
 
 def test_a_limit_that_is_lowered_bit_by_bit_is_forecast_as_if_somebody_took_it() -> None:

@@ -144,8 +144,8 @@ class MonitoredResource:
         self._burst, self._climb, self._limit_rate = BurstDetector(), ClimbDetector(), PeakRate()
         self._others: deque[int] = deque(maxlen=OTHERS_SAMPLES)
         self._limit_lowered = 0  # bytes, since then
-        self._least_others = math.inf  # bytes of the limit that others used, at the least, ...
-        self._others_forecaster: ForecasterProtocol | None = None  # ... and their forecast, once they matter
+        self._least_others = math.inf  # bytes of the limit that others used, at the least
+        self._others_forecaster: ForecasterProtocol | None = None  # of what they use
 
     def add_sample(self, t: float, usage: Usage) -> None:
         used, limit, known_limit = usage.used_bytes, usage.limit, self.usage.limit
@@ -218,8 +218,9 @@ class MonitoredResource:
             others = list(map(sub, limit_used, used))
             self._others.extend(others[-OTHERS_SAMPLES:])
             self._least_others = min(self._least_others, *others)
-            if self._others_forecaster is not None:
-                self._others_forecaster.add_samples(times, others)
+            if self._others_forecaster is None:
+                self._others_forecaster = self._new_forecaster()
+            self._others_forecaster.add_samples(times, others)
         self.fastest = max(self._forecaster.peak_rate(), self._limit_rate.fastest)
 
     @property
@@ -346,14 +347,10 @@ class MonitoredResource:
 
     def _growth_of_others(self, t: float, limit: Limit) -> Outlook | None:
         """The outlook of all others, where they take more and more of the limit."""
-        taken = self._others_bytes
-        if self._others_forecaster is None:
-            if taken - self._least_others < OTHERS_MATTER * limit.headroom_bytes:
-                return None
-            self._others_forecaster = self._new_forecaster()
-            times, used, limit_used = zip(*self.latest, strict=True)
-            self._others_forecaster.add_samples(times, list(map(sub, limit_used, used)))
-        others = self._others_forecaster.outlook(t, taken + limit.headroom_bytes, limit.headroom_bytes, None)
+        taken, forecaster = self._others_bytes, self._others_forecaster
+        if forecaster is None or taken - self._least_others < OTHERS_MATTER * limit.headroom_bytes:
+            return None
+        others = forecaster.outlook(t, taken + limit.headroom_bytes, limit.headroom_bytes, None)
         return others if reaches_limit(others.verdict, others.forecast) else None
 
     @property
