@@ -74,6 +74,10 @@ def test_others_that_come_are_looked_for_when_as_much_was_taken(both):
     assert watch.look(3.0) is None, "no more than a shell may have"
     both.group("/job", limit=900 * MB, usage=140 * MB, procs=[TRAINER, 20])
     assert watch.look(4.0).others_bytes == 90 * MB
+    watch.look(1000.0)
+    both.group("/job", limit=900 * MB, usage=300 * MB, procs=[TRAINER, 20])
+    assert watch.look(1003.0) is None, "once known they are followed by the age of the watch: a week has few events"
+    assert watch.look(1005.0) is not None
 
 
 def test_memwatch_itself_and_its_children_are_nobody(both):

@@ -97,15 +97,16 @@ class NeighbourReader:
         """Return the latest finding, whether the innermost level is the trainer's own; search again when it is due.
 
         `levels`: the directory of each, and its reading. A search is due at once when there is a limit for the first
-        time, and soon when more was taken of it than strangers may have.
+        time, and soon when, of a trainer that is alone, more was taken than strangers may have.
         """
         limited = [(level.limit_bytes - level.charged_bytes, directory, level)
                    for directory, level in levels if level.limit_bytes is not None]  # fmt: skip
         begins, self._is_limited = bool(limited) and not self._is_limited, bool(limited)
         nearest = min(limited)[1:] if limited else None
         charged = nearest[1].charged_bytes if nearest is not None else 0
-        has_grown = now >= self._grown_t and charged - self._charged_bytes > _STRANGERS_BYTES
-        if now >= self._next_t or begins or has_grown:
+        has_grown = charged - self._charged_bytes > _STRANGERS_BYTES
+        is_suspect = has_grown and not self._has_neighbours and now >= self._grown_t
+        if now >= self._next_t or begins or is_suspect:
             self._first_t = min(self._first_t, now)
             self._files_read, self._charged_bytes = 0, charged
             if nearest is not None:
