@@ -119,8 +119,16 @@ class FittedModel:
         latest = self.components[0]
         return latest.fit.best.level + self.slope * (x - latest.latest_x)
 
-    def beside(self, others: GrowthRate, now_x: float) -> FittedModel:
-        """The same course where others take the limit, too, from now on."""
+    def growth_ahead(self) -> GrowthRate:
+        """Over the next period, by the strand that is believed most."""
+        slope, error = self.components[0].ahead(self.period)
+        seconds = self.schedule.generation_seconds
+        return GrowthRate(slope / seconds, error / seconds)
+
+    def beside(self, others: GrowthRate | None, now_x: float) -> FittedModel:
+        """The same course where others take the limit, too, from now on; None: they do not."""
+        if others is None:
+            return self
         strands = []
         for strand in self.components:
             seconds = self.schedule.generation_seconds / strand.regressor.pace  # of a unit of the models' x

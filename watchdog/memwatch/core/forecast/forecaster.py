@@ -157,11 +157,7 @@ class Forecaster(GrowthEvidence):
 
     def growth_ahead(self) -> GrowthRate:
         course = self._model
-        if course is None or not course.components:
-            return GrowthRate(0.0, 0.0)
-        slope, error = course.components[0].ahead(course.period)
-        seconds = course.schedule.generation_seconds
-        return GrowthRate(slope / seconds, error / seconds)
+        return super().growth_ahead() if course is None or not course.components else course.growth_ahead()
 
     def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
         items = [item for item in self._run.items if item.start_t >= since_t]
@@ -190,9 +186,8 @@ class Forecaster(GrowthEvidence):
 
         `headroom_bytes` is the room above the last sample, whoever owns the limit; without it `limit_bytes` minus
         the last sample. `save_bytes` of it are what a checkpoint takes. The verdict is not about `others`; the
-        forecast is. `last_generation` is the index of the run's
-        last one. Growth that one of the `gauges` explains is not called a leak, and ends when the gauge is at its
-        capacity.
+        forecast is. `last_generation` is the index of the run's last one. Growth that one of the `gauges` explains is
+        not called a leak, and ends when the gauge is at its capacity.
         Without any limit there is no forecast; before enough was seen it says nothing (all None).
         """
         if not self._run.items:
@@ -209,7 +204,7 @@ class Forecaster(GrowthEvidence):
             limit = self._used + headroom_bytes
         last, ends, forecast, far_below = self._last_place(last_generation), None, None, math.inf
         if limit is not None:
-            growing = course if others.growth is None else course.beside(others.growth, self._now_x)
+            growing = course.beside(others.growth, self._now_x)
             far_below, passed = limit - save_bytes - self._far_bytes(growing), max(t, self._t) - self._t
             ends = self._ends(passed, growing, limit, far_below=far_below, others=others, last_place=last)
             forecast = self._forecast(ends, limit, last)
@@ -436,8 +431,7 @@ class Forecaster(GrowthEvidence):
             blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(items, first_t), items, first_t, {})
             if blocks.fit is not None:
                 now = replace(blocks.schedule, now_x=self._watched)
-                blocks = blocks if others.growth is None else blocks.beside(others.growth, self._watched)
-                near = self._near(blocks, None, now, limit, others.deviation)
+                near = self._near(blocks.beside(others.growth, now.now_x), None, now, limit, others.deviation)
         run = self._run_seconds(timing, last_place)
         if beat is None and (first := self._first_generations) is not None:  # growth within one may end with it
             cycle = max(step, first.seconds or 0.0, self._t - first.start_t)
@@ -486,13 +480,13 @@ class Forecaster(GrowthEvidence):
                 aside = min(aside, max(0.0, latest - line - max(peaks.highs)))
             elif peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
                 aside = min(aside, max(0.0, aside - max(peaks.highs)))
-        slope, error = course.components[0].ahead(course.period)
+        growth = course.growth_ahead()
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
         return ShortHorizonModel(
             room=limit - line,
             residual=aside if aside > 0.0 else BELOW_SHARE * aside,
-            slope=max(slope, 0.0) / calendar.generation_seconds,
-            slope_error=error / calendar.generation_seconds,
+            slope=max(growth.per_second, 0.0),
+            slope_error=growth.error,
             noise=math.hypot(noise, others_deviation),
             profile=outline,
             parts=parts,
