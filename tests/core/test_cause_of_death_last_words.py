@@ -14,6 +14,8 @@ OTHER = TRACEBACK + "ValueError: shapes (3,4) and (5,6) not aligned\n"
 AGENT = TRACEBACK + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
 ABORT = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
 
+GLOG = "F0309 09:35:43.096343 15777 fusion.hpp:356] Check failed: error == cudaSuccess (2 vs. 0) out of memory"
+
 DIED = {
     "a traceback": (f"epoch 1\n{TRACEBACK}{OOM}\n", OOM, 1, None),
     "status unknown": (f"{TRACEBACK}{OOM}\n", OOM, None, None),
@@ -42,6 +44,14 @@ DIED = {
     "Julia": ("ERROR: LoadError: OutOfMemoryError()\nStacktrace:\n [1] Type at ./boot.jl:396\nin expression at a.jl\n",
               "ERROR: LoadError: OutOfMemoryError()", 1, None),
     "no log": ("", OOM, 1, None),
+    "R": ("Error: cannot allocate vector of size 4.1 Gb\nExecution halted\n",
+          "Error: cannot allocate vector of size 4.1 Gb", 1, None),
+    "glog": (f"{GLOG}\n*** Check failure stack trace: ***\n    @     0x7fe8e528c433  google::Flush()\n", GLOG, None,
+             "SIGABRT"),
+    "a shell reports it": (f"{ABORT}a.sh: line 34:  4482 Aborted                 (core dumped) ./skip -epoch 1\n",
+                           "what(): std::bad_alloc", 134, None),
+    "its launcher ended the others": (f"{TRACEBACK}{OOM}\n>> Shutting down trainer...\nzsh: terminated  ./run.sh\n",
+                                      OOM, None, "SIGTERM"),
 }  # fmt: skip
 OUTLIVED = {
     "another exception": (f"{TRACEBACK}{OOM}\nloss 0.3\n{OTHER}", OOM, 1, None, "ValueError"),
@@ -51,6 +61,7 @@ OUTLIVED = {
     "its own status": (f"{TRACEBACK}{OOM}\n", OOM, 3, None, "status"),
     "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "because of it"),
     "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "because of it"),
+    "terminated later": (f"{TRACEBACK}{OOM}\nWARNING the batch is skipped\nloss 0.3\n", OOM, None, "SIGTERM", "skipped"),
     "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "at the end of the log"),
 }
 

@@ -382,7 +382,7 @@ def spacy() -> Iterator[str]:
     yield "✔ Saved pipeline to output directory"
 
 
-@log()
+@log("percent", 100, "progress")
 def fasttext() -> Iterator[str]:
     yield "Read 1M words"
     yield "Number of words:  41212"

@@ -207,3 +207,8 @@ k("python dict config","iteration",5000,R(100,900,100),"{'batch_size': 64, 'max_
 k("rich live table","epoch",None,R(1,5),"".join("┏━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━┓\n┃ Epoch ┃ Train Loss ┃ Val Loss ┃\n┡━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━┩\n"+"".join(f"│ {x}     │ 0.3{x}       │ 0.4      │\n" for x in R(1,e+1))+"└───────┴────────────┴──────────┘\n" for e in R(1,5)))
 k("prettytable","epoch",None,R(1,5),"+-------+------+------+\n| epoch | loss | acc  |\n+-------+------+------+\n"+"".join(f"|   {e}   | 0.3{e} | 0.9{e} |\n" for e in R(1,5))+"+-------+------+------+\n")
 k("redrawn whole table with ansi","epoch",None,R(1,5),"".join(f"\x1b[2J\x1b[Hepoch  loss  acc\n"+"".join(f"{x}      0.3{x}  0.9{x}\n" for x in R(1,e+1)) for e in R(1,5)))
+k("rounded steps","step",None,R(1000,12000,1000),"".join(f"step:{i//1000}K smpl:{i//100}K loss:0.3{i} grdn:1.2\n" for i in R(1000,12000,1000)))
+k("rounded steps with a part","step",None,R(200,2400,200),"".join(f"step:{i if i<1000 else f'{i/1000:g}K'} loss:0.3{i}\n" for i in R(200,2400,200)))
+k("percent alone","percent",100,R(0,40),"".join(f"\rProgress: {i/2:5.1f}% words/sec/thread: 21345 lr: 0.04{i} loss: 2.{i} ETA: 0h{20-i//8}m" for i in R(80))+"\n")
+k("percent done","percent",100,R(0,100,10),"".join(f"{i}% done, best 0.3{i} of 7 restarts\n" for i in R(0,100,10)))
+k("percents of each part","epoch",None,R(1,4),"".join("".join(f"Progress: {p}%\n" for p in R(0,101,10))+f"epoch {e} loss 0.3\n" for e in R(1,4)))

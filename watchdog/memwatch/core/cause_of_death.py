@@ -63,7 +63,13 @@ _KILLS = frozenset(
     {Cause.OOM_MONITOR, Cause.OOM_HOST, Cause.OOM_CGROUP, Cause.OOM_SCHEDULER}
 )  # the trainer's signal is another's
 _UNEXPLAINED = frozenset({Cause.FAILED, Cause.SIGNALLED, Cause.UNKNOWN})
-_ALLOCATION_SIGNALS = (None, "SIGABRT")  # C++ and Rust abort when an allocation fails
+# C++ and Rust abort when an allocation fails; a launcher terminates the others after the process that failed.
+_ALLOCATION_SIGNALS = (None, "SIGABRT", "SIGTERM")
+# What schedulers say of a run that they end, and else an error's own words.
+_SAY_WHY = (
+    re.compile(r"\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)\b|\bTERM_\w{0,8}LIMIT\b|\bwalltime \S+ exceeded limit\b"),
+    re.compile(r"(?i)\berror\b|\w(?:Error|Exception)\b|\bfatal\b|\bno space left\b|\bfailed\b"),
+)
 _SIGNAL_OF_STATUS = {  # as a shell reports a child that it ended
     128 + 1: "SIGHUP",
     128 + 2: "SIGINT",
@@ -140,11 +146,18 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
     """Return the end at `t` (seconds) with its cause and the lines that support it, the deciding line first."""
     cause, reason = _decide(t, evidence)
     facts = _facts(t, evidence)
-    if cause in _UNEXPLAINED and evidence.log_tail:
-        facts.append(f"the log's last line: {printable(evidence.log_tail[-1])}")
+    if cause in _UNEXPLAINED:
+        facts += _last_words(evidence.log_tail)
     lines = (reason, *(line for line in facts if line != reason))
     tail = evidence.log_tail if cause is not Cause.COMPLETED else ()
     return Exited(t, cause, lines, evidence.exit_code, evidence.exit_signal, evidence.checkpoint, tail)
+
+
+def _last_words(tail: Sequence[str]) -> list[str]:
+    """The last line of the log, after the one near its end that says why it ended."""
+    told = next((line for pattern in _SAY_WHY for line in reversed(tail) if pattern.search(line)), None)
+    why = [f"the log, near its end: {printable(told)}"] if told is not None and told != tail[-1] else []
+    return [*why, *(f"the log's last line: {printable(line)}" for line in tail[-1:])]
 
 
 def lost_work_text(last: LastCheckpoint) -> str:
@@ -293,6 +306,8 @@ def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> boo
     signals = (None, "SIGABRT", "SIGTERM", "SIGKILL") if cause_in_log(log_oom) in _KILLS else _ALLOCATION_SIGNALS
     if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in signals:
         return False
+    if e.exit_signal == "SIGTERM" and e.passed_on is not None:
+        return False
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
@@ -369,15 +384,21 @@ _OF_OTHERS = re.compile(
 _GOES_ON = re.compile(
     r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
 )
-# C++, Python, Rust, Node
+# C++, Python, Rust, Node, glog
 _ABORTS = re.compile(
     r"terminate called|libc\+\+abi: terminating|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|"
-    r"^FATAL ERROR:"
+    r"^FATAL ERROR:|^F\d{4,8} [\d:.]{8,15} +\d+ "
+)
+# What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`.
+_SHELL_REPORTS = re.compile(
+    r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?(?i:abort(?:ed)?|killed|terminated|segmentation fault|bus error)(?!\w|:)"
 )
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = "Traceback (most recent call last)"
-_OF_FAILURE = re.compile(r"(?i)\b(?:error|fail|unable|abort|traceback|hint:)|^process [\w-]{1,60}:$|^\W*$|^\[\[")
+_OF_FAILURE = re.compile(
+    r"(?i)\b(?:error|fail|unable|abort|traceback|hint:|halted|shut\w* down|terminat)|^process [\w-]{1,60}:$|^\W*$|^\[\["
+)
 
 
 def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit_signal: str | None) -> str:
@@ -393,17 +414,19 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return ""
     lines = [_RANK_PREFIX.sub("", logged) for logged in _LINE_ENDS.split(log) if logged.strip()]
     start = _RANK_PREFIX.sub("", seen.line).rstrip("…")
+    lines = [logged for logged in lines if not _SHELL_REPORTS.match(logged)]
     at = next((i for i in reversed(range(len(lines))) if start in printable(lines[i], SHOWN_CHARS)), None)
     if at is None:
         return "its line is not at the end of the log"
     was_killed = cause_in_log(seen) in _KILLS
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
-    if exit_signal is not None or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT":
+    terminated = exit_signal == "SIGTERM" and not was_killed
+    if (exit_signal is not None and not terminated) or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT":
         died = len(lines) - at <= AFTERMATH_LINES if was_killed else aborts
         return "" if died else "nothing in the log says that the program ended because of it"
     if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
         return _continued(lines[at:])
-    if exit_code not in _RAISED:
+    if exit_code not in _RAISED and not terminated:
         return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived

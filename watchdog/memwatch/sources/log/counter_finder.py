@@ -74,6 +74,13 @@ _PREPARATION = re.compile(
 # 1.31epoch/s | 2.5s/trial, from tqdm(unit="epoch")
 _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))[,\]]")
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
+# Progress:  12.3% | 12% complete: whole percents are the units of a run that tells nothing else
+_PERCENT = re.compile(
+    r"(?:\b(?:progress|completed?|done|finished)\b(?: at)?[ \t:=\[(]{0,6}(?P<index>[0-9]{1,3})(?:\.[0-9]{1,6})? ?%"
+    r"|(?<![\w.])(?P<before>[0-9]{1,3})(?:\.[0-9]{1,6})? ?%(?= (?:complete|done|finished)))",
+    re.IGNORECASE,
+)
+_PERCENT_INCREMENTS = 5  # required, as of a recurring line (chosen)
 
 
 def match_bar(text: str) -> re.Match[str] | None:
@@ -165,7 +172,10 @@ class CounterFinder:
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
         self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
-        return (unnamed and not known and self._count_recurring(line.line)) or changed
+        if unnamed and not known:
+            changed |= self._count_percent(line)
+            changed |= self._count_recurring(line.line)
+        return changed
 
     def _counter(
         self,
@@ -344,4 +354,17 @@ class CounterFinder:
             at = "end" if result else "start"
             changed |= counter.add_value(line, number.position, number.value, number.total, at)
             counter.is_ruled_out |= counter.decrements > 1  # it only increased for a while
+        return changed
+
+    def _count_percent(self, line: LineText) -> bool:
+        """Count whole percents of the run; a part that begins again is not the run."""
+        match = _PERCENT.search(line.text) if "%" in line.text else None
+        if match is None:
+            return False
+        group = "index" if match["index"] else "before"
+        start, required = match.start(group), _PERCENT_INCREMENTS
+        key = f"percent {line_shape_any_number(line.text[:start])}"
+        counter = self._counter(key, "percent", "percent", -1, line, start, required=required, priority=UNNAMED_PRIORITY)
+        changed = counter.add_value(line, start, int(match[group]), 100, "progress", redrawn=True)
+        counter.is_ruled_out |= counter.decrements > 0
         return changed

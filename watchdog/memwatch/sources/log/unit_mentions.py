@@ -39,7 +39,7 @@ _UNITS = {word: name for name, unit in _UNITS_OF_RUNS.items() for word in unit.w
 _NAMES = {name: key for key, unit in _UNITS_OF_RUNS.items() for name in unit.names.split()}
 _NAMES |= _UNITS | {word + "s": unit for word, unit in _UNITS.items()}
 
-_INDEX = r"(?P<index>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
+_INDEX = r"(?P<index>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,4}(?:\.[0-9]{1,3})?[km](?!\w)|[0-9]{1,15})"  # `1.2K`
 _TOTAL = r"(?P<total>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
 _ENDS = r"(?![\w%]|[.:][0-9])"
 _OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de)[ ]{0,12}"
@@ -65,7 +65,7 @@ _NOUN_OF = re.compile(
 )
 # `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
 _OTHER = re.compile(
-    r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|this|(?:in|per|of)(?=_))"
+    r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|no|this|(?:in|per|of)(?=_))"
     r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?)[\s_:('\"]{0,4}$"
 )
 # `[Eval batch=3/50]`, `val_step: 7`: not of the training
@@ -143,7 +143,7 @@ def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) 
     total = match["total"]
     return UnitMention(
         unit,
-        int(match["index"].replace(",", "")),
+        _whole_number(match["index"]),
         match.start("index"),
         int(total.replace(",", "")) or None if total else None,
         match.start(),
@@ -151,3 +151,9 @@ def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) 
         sure,
         plural,
     )
+
+
+def _whole_number(text: str) -> int:
+    """The value of `1,200` and of `1.2k`."""
+    factor = {"k": 1000, "m": 1_000_000}.get(text[-1])
+    return round(float(text[:-1]) * factor) if factor else int(text.replace(",", ""))
