@@ -388,7 +388,7 @@ def fasttext() -> Iterator[str]:
     yield "Number of words:  41212"
     yield "Number of labels: 0"
     yield "\r".join(
-        f"Progress: {p:5.1f}% words/sec/thread:   {50000 + p * p * 31 % 977} lr:  0.0{50 - p // 2:02} avg.loss:  {falling(p):.6f} ETA:   0h{p % 9:2}m{p % 60:2}s"
+        f"Progress: {n(p, '3')}.0% words/sec/thread:   {50000 + p * p * 31 % 977} lr:  0.0{50 - p // 2:02} avg.loss:  {falling(p):.6f} ETA:   0h{p % 9:2}m{p % 60:2}s"
         for p in range(0, 101, 5)
     )
 

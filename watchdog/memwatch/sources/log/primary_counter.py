@@ -37,15 +37,16 @@ class LocatedEvent(NamedTuple):
 class Progression:
     """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
 
-    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "step", "values")
+    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "starts_off_grid", "step", "values")
 
     def __init__(self) -> None:
         self.first: float | None = None
         self.last: float | None = None
-        self.step = 0.0  # of its first increment
+        self.step = 0.0  # of its increments; the first may be another: 1, 100, 200
         self.values = self.increments = self.decrements = 0
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.is_uneven = False  # its increments differ, without a restart before
+        self.starts_off_grid = False  # only the first increment differs
 
     @property
     def erratic_decrements(self) -> int:
@@ -56,8 +57,11 @@ class Progression:
         if self.first is None or self.last is None:
             self.first = value
         elif value > self.last:
-            self.is_uneven |= not self.restarts and self.step not in (0, value - self.last)
-            self.step, self.increments = self.step or value - self.last, self.increments + 1
+            differs = not self.restarts and self.increments > 0 and self.step != value - self.last
+            self.is_uneven |= differs and self.increments > 1
+            self.starts_off_grid |= differs
+            self.step = self.step if self.increments > 1 else value - self.last
+            self.increments += 1
         elif value < self.last:
             self.decrements += 1
             self.restarts += value <= self.first
@@ -103,7 +107,7 @@ class LogCounter(Progression):
             return False
         at = "progress" if self._repeats else at
         self.move(index)
-        self.is_ruled_out |= self.needs_constant_step and self.is_uneven
+        self.is_ruled_out |= self.needs_constant_step and self.starts_off_grid
         erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
         self.is_ruled_out |= erratic and not self.was_selected
         self._at = at
@@ -138,7 +142,7 @@ class LogCounter(Progression):
         """Whether `inner` restarts each time that this counter increments."""
         if self.decrements or self.increments >= inner.increments:
             return False
-        if inner.unit == self.unit or inner.priority[0] >= _USER_PRIORITY:
+        if inner.priority[0] >= _USER_PRIORITY:
             return False
         known = self.priority[0] > OTHER_UNIT_PRIORITY
         required = 1 if known else 2  # more evidence is required of a unit that is not known
@@ -231,7 +235,7 @@ class PrimaryCounterSelector:
             self.selected = None
             self.changes += 1
         ready = [s for s in counters if s.is_ready]
-        best = _outermost(max(ready, key=lambda s: s.priority, default=None), ready)
+        best = _outermost(max(ready, key=lambda s: (s.priority, s.increments), default=None), ready)
         if best is not None and (same := next((s for s in ready if s.is_same_clock_as(best)), None)):
             same.rename(best.unit, (best.priority[0], best.priority[1] + 1))
             best = same

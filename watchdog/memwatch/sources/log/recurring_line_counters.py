@@ -19,7 +19,7 @@ _DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |###
 _DIGITS = re.compile(r"[0-9]+")
 # 1 hour, 3 minutes | 59 m, 15 s: a time left changes its words as it passes the hour
 _DURATION = (
-    r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)\b"
+    r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)(?![^\W\d])"
     r"(?:,? and |, | )?){1,5}"
 )
 _DURATIONS = re.compile(_DURATION)
@@ -29,6 +29,7 @@ _NO_COUNTER = re.compile(
     r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
     r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
 )
+_NO_NUMBER = re.compile(r"(?<!\S)(?:--|[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?!\S)")
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
 MEASURED_NOUNS = frozenset(
@@ -36,8 +37,12 @@ MEASURED_NOUNS = frozenset(
 )
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
+_NUMBER = re.compile(r"[0-9]+|F+")  # of a line whose other numbers are masked
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
+
+
+_SIMULATION_TIME = re.compile(r"\s*(?:t|time)\s?[=:]\s?[0-9]+\s*", re.IGNORECASE)  # all that a line says: `Time = 12`
 
 
 class CandidateNumber(NamedTuple):
@@ -55,35 +60,40 @@ class RecurringLines:
     """The recurring lines of a log by their shape, with how each of their integers has changed."""
 
     def __init__(self) -> None:
-        self._numbers: OrderedDict[str, list[Progression]] = OrderedDict()
+        self._numbers: OrderedDict[str, dict[int, Progression]] = OrderedDict()
 
     def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
         """Add a line; return its shape, and those of its integers that may be counters by now."""
         text = text[:_TEXT_CHARS]
-        shape = line_shape(text)
+        shape = line_shape_any_number(text)
         if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
             return shape, []
         plain = mask_non_counters(text)
-        found = [match for match in _INTEGER.finditer(plain) if not _MEASURE.match(plain, match.end())][:_MAX_INTEGERS]
-        numbers = self._numbers.setdefault(shape, [Progression() for _ in found])
+        found = [
+            (number, match)
+            for number, match in enumerate(_NUMBER.finditer(plain))
+            if _INTEGER.match(plain, match.start()) and not _MEASURE.match(plain, match.end())
+        ][:_MAX_INTEGERS]
+        numbers = self._numbers.setdefault(shape, {number: Progression() for number, _ in found})
         self._numbers.move_to_end(shape)
         if len(self._numbers) > _MAX_SHAPES:
             self._numbers.popitem(last=False)
-        if len(numbers) != len(found):
-            numbers.clear()
-        for number, match in zip(numbers, found, strict=False):
-            number.move(int(match[0]))
-        restarts = {number.restarts for number in numbers if number.restarts}
+        for number in [number for number in numbers if number not in dict(found)]:
+            del numbers[number]  # it was a fraction this time
+        found = [(number, match) for number, match in found if number in numbers]
+        for number, match in found:
+            numbers[number].move(int(match[0]))
+        restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
         candidates = (
-            _candidate(plain, i, found[i], _required_increments(number, restarts))
-            for i, number in enumerate(numbers)
-            if not _is_ruled_out(number)
+            _candidate(plain, number, match, _required_increments(numbers[number], restarts))
+            for number, match in found
+            if not _is_ruled_out(numbers[number])
         )
         return shape, [candidate for candidate in candidates if candidate is not None]
 
     def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""
-        return any(not _is_ruled_out(number) and number.restarts <= 2 for number in self._numbers.get(shape, ()))
+        return any(not _is_ruled_out(number) and number.restarts <= 2 for number in self._numbers.get(shape, {}).values())
 
 
 def _is_ruled_out(number: Progression) -> bool:
@@ -95,7 +105,7 @@ def _required_increments(number: Progression, restarts: set[int]) -> int:
     """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
     if number.restarts:
         return NEVER
-    return 2 if number.increments in restarts else MIN_LINES - 1
+    return 2 if number.increments in restarts and not number.starts_off_grid else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
@@ -109,14 +119,14 @@ def line_shape(text: str) -> str:
 
 
 def line_shape_any_number(text: str) -> str:
-    """As line_shape, but # also replaces times, fractions and other numbers."""
-    return line_shape(_NO_COUNTER.sub("#", text))
+    """As line_shape, but # also replaces times, fractions, other numbers, and what stands where there is none."""
+    return line_shape(_NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text)))
 
 
 def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
-    if noun in MEASURED_NOUNS:
+    if noun in MEASURED_NOUNS and not _SIMULATION_TIME.fullmatch(plain):
         return None
     of = _OF_TOTAL.match(plain, match.end())
     total = int(of[1]) if of and int(of[1]) >= int(match[0]) else None
