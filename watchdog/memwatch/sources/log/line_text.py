@@ -94,13 +94,17 @@ class LineText:
 
     def message(self) -> LineText:
         """Return the text that the program logged, without what its launcher and its logger put before it."""
-        start, process = 0, ""
+        start, process, logger = 0, "", ""
         for _ in range(_MAX_PARTS):
-            part = _ENVELOPE.match(self.text, start) or _BEFORE_TEXT.match(self.text, start)
+            at = start or len(self.text) - len(self.text.lstrip(" "))
+            part = _ENVELOPE.match(self.text, at) or _BEFORE_TEXT.match(self.text, at)
             named = part.groupdict() if part else {}
-            if part is None or not start < part.end() < len(self.text) or (start == 0 and named.get("logger")):
+            name = named.get("logger") or ""
+            if part is None or not start < part.end() < len(self.text) or (start == 0 and name):
                 break
-            start, process = part.end(), process or (named.get("process") or "").strip()
+            if name[:1].isalpha() and logger:  # `INFO:__main__:Epoch: 3`: the second name is the program's word
+                break
+            start, process, logger = part.end(), process or (named.get("process") or "").strip(), logger or name
         if start == 0:
             return self
         after = _AFTER_TEXT.search(self.text, start) if ".py:" in self.text else None

@@ -269,7 +269,8 @@ class MarkerFinder:
         primary = self._selector.selected
         if bar is not None:
             return self._counter_finder.process_bar(line, bar)
-        unnamed = not known and (primary is None or primary.priority[0] <= OTHER_UNIT_PRIORITY)
+        is_named = primary is not None and primary.priority[0] > OTHER_UNIT_PRIORITY and primary.name != "counter"
+        unnamed = not known and not is_named
         return self._counter_finder.process_line(line, unnamed)
 
     # --- results ---

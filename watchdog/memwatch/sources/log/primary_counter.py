@@ -87,7 +87,7 @@ class LogCounter(Progression):
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
         self._total_changes = 0  # totals that it has passed
-        self.has_ended = False  # its bar is full: what comes after it is something else
+        self.has_ended = False  # it is at its total: what comes after it is something else
         self._at = ""
         self._repeats = False
         self._lines = (0, 0)  # of the log, with its first and its latest value
@@ -113,6 +113,7 @@ class LogCounter(Progression):
         self._at = at
         self._lines = self._lines[0] or line.number, line.number
         total = self._checked_total(index, total)
+        self.has_ended |= index == total and self.priority[0] <= OTHER_UNIT_PRIORITY
         if self.is_inner_loop and not self.was_selected:
             return True
         self.pending_events.append(
@@ -182,14 +183,15 @@ class LogCounter(Progression):
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.
 
-        A bar that was full before anything else was printed was a preparation, unless what comes after it is shorter.
+        A bar that was full before anything else was printed was a preparation, unless what comes after it is shorter,
+        or shows where the bar was.
         """
         moves = primary.increments + primary.decrements
         if self._standing[0] != moves:
             self._standing = (moves, self.increments)
         if self.last is None or primary.last is None:
             return False
-        if primary.has_ended:
+        if primary.has_ended and not self.agrees_with(primary, primary.step):
             longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
             return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
         goes_on = self.unit == primary.unit and self.last > primary.last
@@ -205,8 +207,8 @@ class LogCounter(Progression):
 
     @property
     def is_unnamed(self) -> bool:
-        """The log has no word for what it counts."""
-        return self.unit == UNNAMED_UNIT and self.priority[0] < OTHER_UNIT_PRIORITY
+        """The log has no word for what it counts, or one letter."""
+        return (self.unit == UNNAMED_UNIT or len(self.unit) == 1) and self.priority[0] < OTHER_UNIT_PRIORITY
 
     def rename(self, unit: str, priority: tuple[int, int] | None = None) -> None:
         """Count `unit` from now on, and in the pending events."""
@@ -244,6 +246,8 @@ class PrimaryCounterSelector:
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
             return changed
         goes_on = self._goes_on_with(best)
+        if self.selected is not None and self.selected.has_ended:
+            self.selected.is_ruled_out = True
         self.selected = best
         best.was_selected = True
         self.changes += not goes_on

@@ -30,6 +30,7 @@ _NO_COUNTER = re.compile(
     r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
 )
 _NO_NUMBER = re.compile(r"(?<!\S)(?:--|[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?!\S)")
+_ONE_BRACKET = str.maketrans("[]", "()")  # `(-12.3) [-11.9]`: the best one in other brackets
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
 MEASURED_NOUNS = frozenset(
@@ -119,8 +120,8 @@ def line_shape(text: str) -> str:
 
 
 def line_shape_any_number(text: str) -> str:
-    """As line_shape, but # also replaces times, fractions, other numbers, and what stands where there is none."""
-    return line_shape(_NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text)))
+    """As line_shape, but # also replaces times, fractions, other numbers and what stands for none; one kind of brackets."""
+    return line_shape(_NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text))).translate(_ONE_BRACKET)
 
 
 def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
