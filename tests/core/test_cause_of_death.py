@@ -32,6 +32,10 @@ SHM_LINE = "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus
 SHM = OutOfMemorySeen(998.0, "shared memory full", SHM_LINE)
 SLURM_LINE = "slurmstepd: error: Job 9046 exceeded memory limit (734003200 > 536870912), being killed"
 SLURM = OutOfMemorySeen(998.0, "Slurm memory limit", SLURM_LINE)
+TIME_LIMIT = (
+    "slurmstepd: error: *** JOB 8678 ON c07 CANCELLED AT 2021-05-11T12:06:17 DUE TO TIME LIMIT ***",
+    "srun: x",
+)
 NO_SPACE = ("    sl = self._semlock = _multiprocessing.SemLock(", "OSError: [Errno 28] No space left on device")
 MB = 10**6
 
@@ -167,6 +171,18 @@ TABLE = [
     ("another error, a full tmpfs", {"exit_code": 1, "log_tail": ("ValueError: x",), **shm(63 * MB)}, Cause.FAILED),
     ("no space, after ours", {"exit_code": 1, "log_tail": NO_SPACE, "signalled": INT, **shm(63 * MB)}, Cause.UNSAVED),
     ("shared memory full, as the log says", {"exit_code": 1, "log_oom": SHM}, Cause.TMPFS_FULL),
+    ("Slurm's time limit", {"exit_signal": "SIGTERM", "log_tail": TIME_LIMIT}, Cause.ENDED_BY_SCHEDULER),
+    (
+        "Slurm's time limit, passed on",
+        {"exit_code": 1, "log_tail": TIME_LIMIT, "passed_on": (990.0, "SIGTERM")},
+        Cause.ENDED_BY_SCHEDULER,
+    ),
+    ("a time limit, but it ended well", {"exit_code": 0, "log_tail": TIME_LIMIT}, Cause.COMPLETED),
+    (
+        "PBS, its walltime",
+        {"exit_code": 271, "log_tail": ("=>> PBS: job killed: walltime 3642 exceeded limit 3600",)},
+        Cause.ENDED_BY_SCHEDULER,
+    ),
     ("Slurm", {"exit_signal": "SIGKILL", "log_oom": SLURM, "oom_kills_delta": 0}, Cause.OOM_SCHEDULER),
     ("Slurm, the child of a shell", {"exit_code": 137, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
     ("Slurm, by SIGTERM", {"exit_signal": "SIGTERM", "log_oom": SLURM}, Cause.OOM_SCHEDULER),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.cause_of_death import last_lines, survival_reason
+from memwatch.core.cause_of_death import ExitEvidence, explain_exit, last_lines, survival_reason
 from memwatch.core.events import OutOfMemorySeen
 from memwatch.core.text_and_units import printable
 
@@ -61,7 +61,13 @@ OUTLIVED = {
     "its own status": (f"{TRACEBACK}{OOM}\n", OOM, 3, None, "status"),
     "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "because of it"),
     "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "because of it"),
-    "terminated later": (f"{TRACEBACK}{OOM}\nWARNING the batch is skipped\nloss 0.3\n", OOM, None, "SIGTERM", "skipped"),
+    "terminated later": (
+        f"{TRACEBACK}{OOM}\nWARNING the batch is skipped\nloss 0.3\n",
+        OOM,
+        None,
+        "SIGTERM",
+        "skipped",
+    ),
     "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "at the end of the log"),
 }
 
@@ -137,3 +143,9 @@ def test_it_outlived_it(case):
 def test_whatever_the_log_says_the_answer_is_a_printable_line(before, after, code):
     found = survival_reason(f"{before}\n{OOM}\n{after}", seen(OOM), code, None)
     assert found == printable(found, 400)
+
+
+def test_the_last_error_is_told_where_the_last_line_says_nothing():
+    tail = ("OSError: [Errno 24] Too many open files", "main proc 55459 exit")
+    end = explain_exit(1.0, ExitEvidence(exit_code=1, log_tail=tail))
+    assert end.evidence[-2:] == (f"the log's last error: {tail[0]}", f"the log's last line: {tail[1]}")

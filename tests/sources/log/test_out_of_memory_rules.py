@@ -35,6 +35,7 @@ LINES = {
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
         "RuntimeError: CUDA error: out of memory",
+        "Out of memory on device. To view more detail about available memory on the GPU, use 'gpuDevice()'.",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCCachingHostAllocator.cpp:278",
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 512 bytes).",
         "torch.distributed.DistBackendError: NCCL error: unhandled cuda error, Last error: Cuda failure 2 'out of memory'",
@@ -95,6 +96,7 @@ LINES = {
         "Memory cgroup out of memory: Killed process 812 (python) total-vm:8kB",
         "    Reason:       OOMKilled",
         "Container killed by YARN for exceeding memory limits. 5.5 GB of 5.5 GB physical memory used.",
+        "Container [pid=8788] is running beyond physical memory limits. Current usage: 9.8 GB of 9.8 GB physical memory",
     ),
     "worker_killed": (
         "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process managed by the executor was unexpectedly",

@@ -16,6 +16,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | it failed, its last lines name a full device, and a tmpfs was nearly full at the last sample | TMPFS_FULL |
 | the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
+| the log ends with a scheduler's word for another end (time limit, preemption, node failure), status not 0 | its kind |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
 | `memwatch run` passed a signal on that ends programs, such as Ctrl-C's, and it ended soon after | SIGNALLED |
 | ended by a signal (or 128 + its number, but 137) | SIGNALLED: a SIGKILL without a trace of OOM was somebody's |
@@ -65,11 +66,12 @@ _KILLS = frozenset(
 _UNEXPLAINED = frozenset({Cause.FAILED, Cause.SIGNALLED, Cause.UNKNOWN})
 # C++ and Rust abort when an allocation fails; a launcher terminates the others after the process that failed.
 _ALLOCATION_SIGNALS = (None, "SIGABRT", "SIGTERM")
-# What schedulers say of a run that they end, and else an error's own words.
-_SAY_WHY = (
-    re.compile(r"\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)\b|\bTERM_\w{0,8}LIMIT\b|\bwalltime \S+ exceeded limit\b"),
-    re.compile(r"(?i)\berror\b|\w(?:Error|Exception)\b|\bfatal\b|\bno space left\b|\bfailed\b"),
+# Slurm; LSF; PBS: `walltime 3642 exceeded limit 3600`
+_ENDED_BY_SCHEDULER = re.compile(
+    r"\bCANCELLED AT \S+ DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)\b|\bTERM_(?:RUN|CPU|THREAD|PROCESS)LIMIT\b"
+    r"|\b(?:walltime|cput) \S+ exceeded limit\b"
 )
+_OF_ERROR = re.compile(r"(?i)\berror\b|\w(?:Error|Exception)\b|\bfatal\b|\bno space left\b|\bfailed\b")
 _SIGNAL_OF_STATUS = {  # as a shell reports a child that it ended
     128 + 1: "SIGHUP",
     128 + 2: "SIGINT",
@@ -154,10 +156,10 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
 
 
 def _last_words(tail: Sequence[str]) -> list[str]:
-    """The last line of the log, after the one near its end that says why it ended."""
-    told = next((line for pattern in _SAY_WHY for line in reversed(tail) if pattern.search(line)), None)
-    why = [f"the log, near its end: {printable(told)}"] if told is not None and told != tail[-1] else []
-    return [*why, *(f"the log's last line: {printable(line)}" for line in tail[-1:])]
+    """The last line of the log, after the last one that tells of an error."""
+    error = next((line for line in reversed(tail) if _OF_ERROR.search(line)), None)
+    words = [f"the log's last error: {printable(error)}"] if error is not None and error != tail[-1] else []
+    return [*words, *(f"the log's last line: {printable(line)}" for line in tail[-1:])]
 
 
 def lost_work_text(last: LastCheckpoint) -> str:
@@ -250,6 +252,9 @@ def _ended_without_us(t: float, e: ExitEvidence) -> tuple[Cause, str]:
         return full
     if e.log_oom is not None and _died_of_log_oom(t, e, e.log_oom):
         return cause_in_log(e.log_oom), _limit_text(e.log_oom) + _log_line(t, e.log_oom)
+    scheduler = next((line for line in e.log_tail if _ENDED_BY_SCHEDULER.search(line)), None)
+    if scheduler is not None and e.exit_code != 0 and e.kernel_record is None:
+        return Cause.ENDED_BY_SCHEDULER, f"the log says: {printable(scheduler)}"
     if e.kernel_record is None and _killed_by_somebody(e) and (e.oom_kills_delta or 0) > 0:
         return Cause.UNKNOWN, f"{status}; the oom_kill counter of a shared cgroup rose, perhaps by another process"
     if e.exit_signal == "SIGKILL" and not e.kernel_log_read and e.kernel_record is None and e.oom_kills_delta is None:
@@ -391,7 +396,8 @@ _ABORTS = re.compile(
 )
 # What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`.
 _SHELL_REPORTS = re.compile(
-    r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?(?i:abort(?:ed)?|killed|terminated|segmentation fault|bus error)(?!\w|:)"
+    r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?"
+    r"(?i:abort(?:ed)?|killed|terminated|segmentation fault|bus error)(?!\w|:)"
 )
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")

@@ -267,6 +267,7 @@ class Cause(str, Enum):
     ACCELERATOR_OOM = "accelerator_oom"  # the same on another accelerator: TPU, ROCm, Apple's, NPU
     OOM_MONITOR = "oom_monitor"  # a memory monitor killed it or a part of it: Ray's, systemd-oomd, earlyoom
     WORKER_KILLED = "worker_killed"  # one of its workers was killed, and it failed for that
+    ENDED_BY_SCHEDULER = "ended_by_scheduler"  # at its time limit, preempted, or its node failed, as the log says
     SIGNALLED = "signalled"  # another signal, not ours
     UNKNOWN = "unknown"
 

@@ -48,6 +48,7 @@ _CAUSES: dict[str, str] = {
     Cause.ACCELERATOR_OOM: "the accelerator was out of memory",
     Cause.OOM_MONITOR: "killed by a memory monitor",
     Cause.WORKER_KILLED: "one of its workers was killed",
+    Cause.ENDED_BY_SCHEDULER: "the batch scheduler ended it, not for memory",
     Cause.SIGNALLED: "a signal that was not memwatch's",
     Cause.UNKNOWN: "cause unknown",
 }

@@ -364,7 +364,9 @@ class CounterFinder:
         group = "index" if match["index"] else "before"
         start, required = match.start(group), _PERCENT_INCREMENTS
         key = f"percent {line_shape_any_number(line.text[:start])}"
-        counter = self._counter(key, "percent", "percent", -1, line, start, required=required, priority=UNNAMED_PRIORITY)
+        counter = self._counter(
+            key, "percent", "percent", -1, line, start, required=required, priority=UNNAMED_PRIORITY
+        )
         changed = counter.add_value(line, start, int(match[group]), 100, "progress", redrawn=True)
         counter.is_ruled_out |= counter.decrements > 0
         return changed

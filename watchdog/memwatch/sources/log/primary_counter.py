@@ -37,7 +37,17 @@ class LocatedEvent(NamedTuple):
 class Progression:
     """How a number has changed from line to line: this, not its name, tells whether and what it counts."""
 
-    __slots__ = ("decrements", "first", "increments", "is_uneven", "last", "restarts", "starts_off_grid", "step", "values")
+    __slots__ = (
+        "decrements",
+        "first",
+        "increments",
+        "is_uneven",
+        "last",
+        "restarts",
+        "starts_off_grid",
+        "step",
+        "values",
+    )
 
     def __init__(self) -> None:
         self.first: float | None = None

@@ -94,7 +94,9 @@ class RecurringLines:
 
     def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""
-        return any(not _is_ruled_out(number) and number.restarts <= 2 for number in self._numbers.get(shape, {}).values())
+        return any(
+            not _is_ruled_out(number) and number.restarts <= 2 for number in self._numbers.get(shape, {}).values()
+        )
 
 
 def _is_ruled_out(number: Progression) -> bool:
@@ -120,7 +122,7 @@ def line_shape(text: str) -> str:
 
 
 def line_shape_any_number(text: str) -> str:
-    """As line_shape, but # also replaces times, fractions, other numbers and what stands for none; one kind of brackets."""
+    """As line_shape, but # also replaces times, fractions, other numbers and what stands for none."""
     return line_shape(_NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text))).translate(_ONE_BRACKET)
 
 
