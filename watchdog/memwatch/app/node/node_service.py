@@ -29,6 +29,7 @@ from memwatch.outputs.http.server import WebServer
 from memwatch.outputs.node.node_site import NodeSite
 from memwatch.outputs.node.state_channel import StateReceiver
 from memwatch.outputs.systemd_notify import SystemdNotifier
+from memwatch.sources.log.marker_parser import MarkerFinder
 from memwatch.sources.target.find_trainers import FoundTrainer, TrainerFinder
 from memwatch.sources.target.process_table import preload_search
 from memwatch.system.clock import STOP_SIGNALS, Sleeper, SystemClock
@@ -100,6 +101,7 @@ class NodeService:
     def serve(self) -> int:
         """Serve until a signal ends it, and return the exit code."""
         preload_search()
+        MarkerFinder(configured_presets(self._config))  # what it compiles is kept, and shared by the forks
         gc.collect()
         gc.freeze()  # forks share what they do not write to: a collection would write to each object
         search_t = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from memwatch.sources.log.line_text import LineText
@@ -148,6 +149,7 @@ def line_template(raw: bytes) -> bytes:
     return raw.translate(_TO_TEMPLATE)
 
 
+@lru_cache(1024)  # compiling them takes 0.7 MB, which `serve` would need for each watch
 def pattern_for_any_digits(pattern: re.Pattern[str]) -> re.Pattern[str] | None:
     """Return a pattern that matches all lines of a template if `pattern` matches one; None when there is none.
 
