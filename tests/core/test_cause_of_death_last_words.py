@@ -14,6 +14,7 @@ OTHER = TRACEBACK + "ValueError: shapes (3,4) and (5,6) not aligned\n"
 AGENT = TRACEBACK + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
 ABORT = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
 
+PADDLE = "Out of memory error on GPU 0. Cannot allocate 25.0MB memory on GPU 0, available memory is only 2.3MB."
 GLOG = "F0309 09:35:43.096343 15777 fusion.hpp:356] Check failed: error == cudaSuccess (2 vs. 0) out of memory"
 
 DIED = {
@@ -44,6 +45,8 @@ DIED = {
     "Julia": ("ERROR: LoadError: OutOfMemoryError()\nStacktrace:\n [1] Type at ./boot.jl:396\nin expression at a.jl\n",
               "ERROR: LoadError: OutOfMemoryError()", 1, None),
     "no log": ("", OOM, 1, None),
+    "advice after it": (f"RuntimeError: {PADDLE}\n\nPlease check whether another process uses GPU 0.\n1. If yes, stop it.\n",
+                        f"RuntimeError: {PADDLE}", 1, None),
     "R": ("Error: cannot allocate vector of size 4.1 Gb\nExecution halted\n",
           "Error: cannot allocate vector of size 4.1 Gb", 1, None),
     "glog": (f"{GLOG}\n*** Check failure stack trace: ***\n    @     0x7fe8e528c433  google::Flush()\n", GLOG, None,
@@ -82,6 +85,12 @@ MONITORED = {
     "a task of Ray's": (f"{TRACEBACK}{RAY}\nMemory on the node was 15.2 GB\nTop 3 memory users:\n", RAY, 1, None),
     "a driver that ended by a signal": (f"{RAY}\nray::train()\n", RAY, None, "SIGKILL"),
     "its own status": (f"{RAY}\nray::train()\n", RAY, 17, None),
+    "advice after it": (
+        f"{RAY}\nSet max_restarts and max_task_retries to enable retry when it crashes.\n",
+        RAY,
+        1,
+        None,
+    ),
 }
 KILLED_AND_WENT_ON = {
     "it tried again": (f"{RAY}\nretrying the task\n", RAY, 1, None, "retrying"),

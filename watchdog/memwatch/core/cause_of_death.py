@@ -387,7 +387,8 @@ _OF_OTHERS = re.compile(
     r"DataLoader worker|Pin memory thread exited|[Rr]oot cause above|Fatal Python error: Aborted"
 )
 _GOES_ON = re.compile(
-    r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
+    r"(?!.*\bto (?:enable|disable|adjust|avoid)\b).*?\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b",
+    re.I,
 )
 # C++, Python, Rust, Node, glog
 _ABORTS = re.compile(
@@ -404,6 +405,7 @@ _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: Lo
 _TRACEBACK = "Traceback (most recent call last)"
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|fail|unable|abort|traceback|hint:|halted|shut\w* down|terminat)|^process [\w-]{1,60}:$|^\W*$|^\[\["
+    r"|^(?:please|[0-9]\. (?:if|try)|if (?:yes|no|not|so))\b"  # advice
 )
 
 
@@ -464,7 +466,7 @@ def _is_in_traceback(lines: Sequence[str], at: int) -> bool:
 def _continued(lines: Sequence[str]) -> str:
     """Say how the program went on after the first of these lines, or which exception ended it later; else empty."""
     aftermath = (line for line in lines[:AFTERMATH_LINES] if not _LED_TO.match(line))
-    if (goes_on := next((line for line in aftermath if _GOES_ON.search(line)), None)) is not None:
+    if (goes_on := next((line for line in aftermath if _GOES_ON.match(line)), None)) is not None:
         return f"the program went on: {printable(goes_on)}"
     led_to = False
     for line in lines[1:]:

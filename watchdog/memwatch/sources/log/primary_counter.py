@@ -145,8 +145,8 @@ class LogCounter(Progression):
     @property
     def is_ready(self) -> bool:
         """It has changed enough, and regularly enough, to be the primary counter."""
-        if self.increments < self.required_increments or self.first is None:
-            return False
+        if self.increments < self.required_increments or self.first is None or self.total == 1:
+            return False  # `Epoch 1/1`: what is inside it is the clock
         return self.erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
 
     def is_outer_loop_of(self, inner: LogCounter) -> bool:
@@ -204,8 +204,15 @@ class LogCounter(Progression):
         if primary.has_ended and not self.agrees_with(primary, primary.step):
             longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
             return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
+        if self.is_steadier_than(primary):
+            return True
         goes_on = self.unit == primary.unit and self.last > primary.last
         return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
+
+    def is_steadier_than(self, other: LogCounter) -> bool:
+        """Whether it goes up by the same step in each line in which `other` does not: `step:400 ep:40`, `step:600 ep:61`."""
+        known = self.priority[0] > OTHER_UNIT_PRIORITY and other.priority[0] < _USER_PRIORITY
+        return known and self.is_in_line_of(other) and other.is_uneven and not self.starts_off_grid
 
     def drop_pending_up_to(self, index: float) -> None:
         events = self.pending_events
@@ -256,7 +263,7 @@ class PrimaryCounterSelector:
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
             return changed
         goes_on = self._goes_on_with(best)
-        if self.selected is not None and self.selected.has_ended:
+        if self.selected is not None and (self.selected.has_ended or best.is_steadier_than(self.selected)):
             self.selected.is_ruled_out = True
         self.selected = best
         best.was_selected = True
