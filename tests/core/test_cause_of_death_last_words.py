@@ -45,7 +45,7 @@ DIED = {
     "Julia": ("ERROR: LoadError: OutOfMemoryError()\nStacktrace:\n [1] Type at ./boot.jl:396\nin expression at a.jl\n",
               "ERROR: LoadError: OutOfMemoryError()", 1, None),
     "no log": ("", OOM, 1, None),
-    "advice after it": (f"RuntimeError: {PADDLE}\n\nPlease check whether another process uses GPU 0.\n1. If yes, stop it.\n",
+    "advice after it": (f"RuntimeError: {PADDLE}\n\nPlease check what uses GPU 0.\n1. If yes, stop it.\n",
                         f"RuntimeError: {PADDLE}", 1, None),
     "R": ("Error: cannot allocate vector of size 4.1 Gb\nExecution halted\n",
           "Error: cannot allocate vector of size 4.1 Gb", 1, None),

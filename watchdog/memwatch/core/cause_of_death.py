@@ -387,8 +387,10 @@ _OF_OTHERS = re.compile(
     r"DataLoader worker|Pin memory thread exited|[Rr]oot cause above|Fatal Python error: Aborted"
 )
 _GOES_ON = re.compile(
-    r"(?!.*\bto (?:enable|disable|adjust|avoid)\b).*?\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b",
-    re.I,
+    r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
+)
+_ADVICE = re.compile(
+    r"^(?:please|[0-9]\. (?:if|try)|if (?:yes|no|not|so))\b|\bto (?:enable|disable|adjust|avoid)\b", re.I
 )
 # C++, Python, Rust, Node, glog
 _ABORTS = re.compile(
@@ -405,7 +407,6 @@ _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: Lo
 _TRACEBACK = "Traceback (most recent call last)"
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|fail|unable|abort|traceback|hint:|halted|shut\w* down|terminat)|^process [\w-]{1,60}:$|^\W*$|^\[\["
-    r"|^(?:please|[0-9]\. (?:if|try)|if (?:yes|no|not|so))\b"  # advice
 )
 
 
@@ -441,7 +442,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     if aborts or _is_in_traceback(lines, at) or any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1])):
         return ""
     # A message without a traceback was the cause only when nothing follows it but more of the failure.
-    after = next((line for line in lines[at + 1 :] if not line[:1].isspace() and not _OF_FAILURE.search(line)), None)
+    others = (line for line in lines[at + 1 :] if not line[:1].isspace() and not _ADVICE.search(line))
+    after = next((line for line in others if not _OF_FAILURE.search(line)), None)
     return "" if after is None else f"the log went on: {printable(after)}"
 
 
@@ -465,8 +467,8 @@ def _is_in_traceback(lines: Sequence[str], at: int) -> bool:
 
 def _continued(lines: Sequence[str]) -> str:
     """Say how the program went on after the first of these lines, or which exception ended it later; else empty."""
-    aftermath = (line for line in lines[:AFTERMATH_LINES] if not _LED_TO.match(line))
-    if (goes_on := next((line for line in aftermath if _GOES_ON.match(line)), None)) is not None:
+    aftermath = (line for line in lines[:AFTERMATH_LINES] if not _LED_TO.match(line) and not _ADVICE.search(line))
+    if (goes_on := next((line for line in aftermath if _GOES_ON.search(line)), None)) is not None:
         return f"the program went on: {printable(goes_on)}"
     led_to = False
     for line in lines[1:]:

@@ -123,7 +123,8 @@ class LogCounter(Progression):
         self._at = at
         self._lines = self._lines[0] or line.number, line.number
         total = self._checked_total(index, total)
-        self.has_ended |= index == total and self.priority[0] <= OTHER_UNIT_PRIORITY
+        redrawn_line = self._lines[0] == self._lines[1]  # `Reading camera 251/251`
+        self.has_ended |= redrawn_line and index == total and self.priority[0] <= OTHER_UNIT_PRIORITY
         if self.is_inner_loop and not self.was_selected:
             return True
         self.pending_events.append(
@@ -210,7 +211,7 @@ class LogCounter(Progression):
         return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
 
     def is_steadier_than(self, other: LogCounter) -> bool:
-        """Whether it goes up by the same step in each line in which `other` does not: `step:400 ep:40`, `step:600 ep:61`."""
+        """Whether it goes up evenly, unlike `other` in the same line: `step:400 ep:40`, `step:600 ep:61`."""
         known = self.priority[0] > OTHER_UNIT_PRIORITY and other.priority[0] < _USER_PRIORITY
         return known and self.is_in_line_of(other) and other.is_uneven and not self.starts_off_grid
 
@@ -253,7 +254,7 @@ class PrimaryCounterSelector:
         if changed:
             self.selected = None
             self.changes += 1
-        ready = [s for s in counters if s.is_ready]
+        ready = [s for s in counters if s.is_ready and (s is self.selected or self.selected is None or not s.has_ended)]
         best = _outermost(max(ready, key=lambda s: (s.priority, s.increments), default=None), ready)
         if best is not None and (same := next((s for s in ready if s.is_same_clock_as(best)), None)):
             same.rename(best.unit, (best.priority[0], best.priority[1] + 1))
