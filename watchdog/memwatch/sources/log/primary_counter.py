@@ -44,7 +44,7 @@ class Progression:
         "is_uneven",
         "last",
         "restarts",
-        "starts_off_grid",
+        "steps_differ",
         "step",
         "values",
     )
@@ -55,8 +55,8 @@ class Progression:
         self.step = 0.0  # of its increments; the first may be another: 1, 100, 200
         self.values = self.increments = self.decrements = 0
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
-        self.is_uneven = False  # its increments differ, without a restart before
-        self.starts_off_grid = False  # only the first increment differs
+        self.steps_differ = False  # two of its increments differ, without a restart before
+        self.is_uneven = False  # as steps_differ, without the first increment
 
     @property
     def erratic_decrements(self) -> int:
@@ -69,7 +69,7 @@ class Progression:
         elif value > self.last:
             differs = not self.restarts and self.increments > 0 and self.step != value - self.last
             self.is_uneven |= differs and self.increments > 1
-            self.starts_off_grid |= differs
+            self.steps_differ |= differs
             self.step = self.step if self.increments > 1 else value - self.last
             self.increments += 1
         elif value < self.last:
@@ -117,7 +117,7 @@ class LogCounter(Progression):
             return False
         at = "progress" if self._repeats else at
         self.move(index)
-        self.is_ruled_out |= self.needs_constant_step and self.starts_off_grid
+        self.is_ruled_out |= self.needs_constant_step and self.steps_differ
         erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
         self.is_ruled_out |= erratic and not self.was_selected
         self._at = at
@@ -146,7 +146,9 @@ class LogCounter(Progression):
     @property
     def is_ready(self) -> bool:
         """It has changed enough, and regularly enough, to be the primary counter."""
-        if self.increments < self.required_increments or self.first is None or self.total == 1:
+        if self.increments < self.required_increments or self.first is None:
+            return False
+        if self.total == 1 and self.priority[0] < _USER_PRIORITY:
             return False  # `Epoch 1/1`: what is inside it is the clock
         return self.erratic_decrements <= self.increments // 4 and not self.is_ruled_out and not self.is_inner_loop
 
@@ -213,7 +215,7 @@ class LogCounter(Progression):
     def is_steadier_than(self, other: LogCounter) -> bool:
         """Whether it goes up evenly, unlike `other` in the same line: `step:400 ep:40`, `step:600 ep:61`."""
         known = self.priority[0] > OTHER_UNIT_PRIORITY and other.priority[0] < _USER_PRIORITY
-        return known and self.is_in_line_of(other) and other.is_uneven and not self.starts_off_grid
+        return known and self.is_in_line_of(other) and other.is_uneven and not self.steps_differ
 
     def drop_pending_up_to(self, index: float) -> None:
         events = self.pending_events

@@ -79,7 +79,7 @@ class RecurringLines:
         self._numbers.move_to_end(shape)
         if len(self._numbers) > _MAX_SHAPES:
             self._numbers.popitem(last=False)
-        for number in [number for number in numbers if number not in dict(found)]:
+        for number in numbers.keys() - {number for number, _ in found}:
             del numbers[number]  # it was a fraction this time
         found = [(number, match) for number, match in found if number in numbers]
         for number, match in found:
@@ -108,7 +108,7 @@ def _required_increments(number: Progression, restarts: set[int]) -> int:
     """Increments to be sure; fewer for one that increments as often as another of its line restarts."""
     if number.restarts:
         return NEVER
-    return 2 if number.increments in restarts and not number.starts_off_grid else MIN_LINES - 1
+    return 2 if number.increments in restarts and not number.steps_differ else MIN_LINES - 1
 
 
 def mask_non_counters(text: str) -> str:
