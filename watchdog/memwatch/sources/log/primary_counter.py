@@ -44,8 +44,8 @@ class Progression:
         "is_uneven",
         "last",
         "restarts",
-        "steps_differ",
         "step",
+        "steps_differ",
         "values",
     )
 
