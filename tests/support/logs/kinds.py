@@ -219,6 +219,7 @@ k("signs and fractions","step",None,R(1,30),"".join(f"{i:>7} T= {500+i*7%13}. E=
 k("a logger's name and a word with a colon","epoch",None,R(0,6),"".join(f"INFO:__main__:Epoch: {e:04} avg_loss: 299.{e} time: 42.3s\n" for e in R(6)))
 k("a space before the time","epoch",9,R(1,7),"".join((" " if e==3 else "")+f"2025-07-07 15:40:58.345 INFO: Epoch [{e:03}/009] - Train Loss: 14.5\n" for e in R(1,7)))
 k("simulated time","time",None,R(1,20),"".join(f"Time = {i}\n\nsmoothSolver:  Solving for Ux, Initial residual = 0.08, Final residual = 0.007, No Iterations {i*7%5+2}\nExecutionTime = {i*1.3:.2f} s  ClockTime = {i} s\n\n" for i in R(1,20)))
+k("a bar of one epoch","step",1875,[i*i for i in R(1,40)],"".join(f"\r{i*i:>4}/1875 ━━━━━━━━━━━━━━━━━━━━ 12s 6{i%10}ms/step - loss: 8.1{i}" for i in R(1,40))+"\n")
 k("rounded steps","step",None,R(1000,12000,1000),"".join(f"step:{i//1000}K smpl:{i//100}K loss:0.3{i} grdn:1.2\n" for i in R(1000,12000,1000)))
 k("rounded steps with a part","step",None,R(200,2400,200),"".join(f"step:{i if i<1000 else f'{i/1000:g}K'} loss:0.3{i}\n" for i in R(200,2400,200)))
 k("percent alone","percent",100,R(0,40),"".join(f"\rProgress: {i/2:5.1f}% words/sec/thread: 21345 lr: 0.04{i} loss: 2.{i} ETA: 0h{20-i//8}m" for i in R(80))+"\n")

@@ -84,6 +84,8 @@ class RecurringLines:
         found = [(number, match) for number, match in found if number in numbers]
         for number, match in found:
             numbers[number].move(int(match[0]))
+            if _OF_TOTAL.match(plain, match.end()):
+                numbers[number].is_uneven = False  # `641/1875 ━━━━━`: drawn now and then
         restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
         candidates = (
             _candidate(plain, number, match, _required_increments(numbers[number], restarts))
