@@ -185,6 +185,16 @@ TABLE = [
     ),
     ("Slurm", {"exit_signal": "SIGKILL", "log_oom": SLURM, "oom_kills_delta": 0}, Cause.OOM_SCHEDULER),
     ("Slurm, the child of a shell", {"exit_code": 137, "log_oom": SLURM}, Cause.OOM_SCHEDULER),
+    (
+        "Slurm, by SIGTERM that was passed on",
+        {"exit_signal": "SIGTERM", "log_oom": SLURM, "passed_on": (990.0, "SIGTERM")},
+        Cause.OOM_SCHEDULER,
+    ),
+    (
+        "a failed allocation, then SIGTERM that was passed on",
+        {"exit_signal": "SIGTERM", "log_oom": MEMORY_ERROR, "passed_on": (990.0, "SIGTERM")},
+        Cause.SIGNALLED,
+    ),
     ("Slurm, by SIGTERM", {"exit_signal": "SIGTERM", "log_oom": SLURM}, Cause.OOM_SCHEDULER),
     ("Slurm, after ours", {"exit_signal": "SIGKILL", "signalled": INT, "log_oom": SLURM}, Cause.UNSAVED),
     ("Slurm, but ours ended it", {"exit_signal": "SIGINT", "signalled": INT, "log_oom": SLURM}, Cause.UNSAVED),

@@ -14,7 +14,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 | maybe ours, no checkpoint was seen, and it ended by that very signal (or 128 + its number) | as if ours |
 | maybe ours, no checkpoint was seen | UNKNOWN: it may have been interrupted |
 | it failed, its last lines name a full device, and a tmpfs was nearly full at the last sample | TMPFS_FULL |
-| the log ends with memory that ran out (`survival_reason`), status not 0, not killed by another signal | its kind's |
+| the log ends with memory that ran out (`survival_reason`), status not 0, no signal but SIGTERM, SIGABRT | its kind's |
 | status unknown or SIGKILL, and oom_kill of a *shared* cgroup rose, no record | UNKNOWN: perhaps another process |
 | the log ends with a scheduler's word for another end (time limit, preemption, node failure), status not 0 | its kind |
 | SIGKILL, and neither the kernel's log nor a counter could be read | UNKNOWN |
@@ -156,7 +156,7 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
 
 
 def _last_words(tail: Sequence[str]) -> list[str]:
-    """The last line of the log, after the last one that tells of an error."""
+    """Tell the last error that the log names and its last line; only the last line where they are the same."""
     error = next((line for line in reversed(tail) if _OF_ERROR.search(line)), None)
     words = [f"the log's last error: {printable(error)}"] if error is not None and error != tail[-1] else []
     return [*words, *(f"the log's last line: {printable(line)}" for line in tail[-1:])]
@@ -308,11 +308,12 @@ def _limit_text(seen: OutOfMemorySeen) -> str:
 
 def _died_of_log_oom(t: float, e: ExitEvidence, log_oom: OutOfMemorySeen) -> bool:
     """Whether the log ends with memory that ran out, and nothing contradicts that it was the cause."""
-    signals = (None, "SIGABRT", "SIGTERM", "SIGKILL") if cause_in_log(log_oom) in _KILLS else _ALLOCATION_SIGNALS
+    is_kill = cause_in_log(log_oom) in _KILLS
+    signals = (*_ALLOCATION_SIGNALS, "SIGKILL") if is_kill else _ALLOCATION_SIGNALS
     if e.survived_oom_reason or e.exit_code == 0 or e.exit_signal not in signals:
         return False
-    if e.exit_signal == "SIGTERM" and e.passed_on is not None:
-        return False
+    if e.exit_signal == "SIGTERM" and e.passed_on is not None and not is_kill:
+        return False  # memwatch was asked to stop it
     return t - log_oom.t <= (LAST_WORDS_SECONDS if e.status_known else LAST_WORDS_UNCONFIRMED_SECONDS)
 
 
