@@ -16,7 +16,7 @@ from memwatch.sources.log.recurring_line_counters import (
     MEASURED_NOUNS,
     MIN_LINES,
     RecurringLines,
-    line_shape_any_number,
+    line_shape,
     mask_non_counters,
 )
 from memwatch.sources.log.skippable_lines import LineObservations
@@ -76,8 +76,8 @@ _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
 # Progress:  12.3% | 12% complete: whole percents are the units of a run that tells nothing else
 _PERCENT = re.compile(
-    r"(?:\b(?:progress|completed?|done|finished)\b(?: at)?[ \t:=\[(]{0,6}(?P<index>[0-9]{1,3})(?:\.[0-9]{1,6})? ?%"
-    r"|(?<![\w.])(?P<before>[0-9]{1,3})(?:\.[0-9]{1,6})? ?%(?= (?:complete|done|finished)))",
+    r"(?:\b(?:progress|completed?|done|finished)\b(?: at)?[ \t:=\[(]{0,6}([0-9]{1,3})(?:\.[0-9]{1,6})? ?%"
+    r"|(?<![\w.])([0-9]{1,3})(?:\.[0-9]{1,6})? ?%(?= (?:complete|done|finished)))",
     re.IGNORECASE,
 )
 _PERCENT_INCREMENTS = 5  # required, as of a recurring line (chosen)
@@ -225,8 +225,8 @@ class CounterFinder:
 
     def _count_mention(self, line: LineText, before: str, mention: UnitMention, rest: str, at: str) -> bool:
         shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
-        kind = line_shape_any_number(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
-        kind += line_shape_any_number(line.text[mention.start : mention.position])
+        kind = line_shape(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
+        kind += line_shape(line.text[mention.start : mention.position])
         key = f"word {kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
         unit, position = mention.unit, mention.position
         if mention.is_known_unit:
@@ -361,12 +361,11 @@ class CounterFinder:
         match = _PERCENT.search(line.text) if "%" in line.text else None
         if match is None:
             return False
-        group = "index" if match["index"] else "before"
-        start, required = match.start(group), _PERCENT_INCREMENTS
-        key = f"percent {line_shape_any_number(line.text[:start])}"
+        start, index = match.start(match.lastindex or 0), int(match[match.lastindex or 0])
+        key = f"percent {line_shape(line.text[:start])}"
         counter = self._counter(
-            key, "percent", "percent", -1, line, start, required=required, priority=UNNAMED_PRIORITY
+            key, "percent", "percent", -1, line, start, required=_PERCENT_INCREMENTS, priority=UNNAMED_PRIORITY
         )
-        changed = counter.add_value(line, start, int(match[group]), 100, "progress", redrawn=True)
+        changed = counter.add_value(line, start, index, 100, "progress", redrawn=True)
         counter.is_ruled_out |= counter.decrements > 0
         return changed

@@ -22,7 +22,6 @@ _DURATION = (
     r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)(?![^\W\d])"
     r"(?:,? and |, | )?){1,5}"
 )
-_DURATIONS = re.compile(_DURATION)
 # Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
 _NO_COUNTER = re.compile(
     r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+"
@@ -66,7 +65,7 @@ class RecurringLines:
     def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
         """Add a line; return its shape, and those of its integers that may be counters by now."""
         text = text[:_TEXT_CHARS]
-        shape = line_shape_any_number(text)
+        shape = line_shape(text)
         if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
             return shape, []
         plain = mask_non_counters(text)
@@ -119,13 +118,9 @@ def mask_non_counters(text: str) -> str:
 
 
 def line_shape(text: str) -> str:
-    """The part of a line that is the same in all lines of its kind: # replaces each integer, | each drawing."""
-    return _DIGITS.sub("#", " ".join(_DRAWING.sub("|", _DURATIONS.sub("#s ", text)).split()))
-
-
-def line_shape_any_number(text: str) -> str:
-    """As line_shape, but # also replaces times, fractions, other numbers and what stands for none."""
-    return line_shape(_NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text))).translate(_ONE_BRACKET)
+    """The part of a line that is the same in all lines of its kind: # replaces each number, | each drawing."""
+    plain = _DRAWING.sub("|", _NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text)))
+    return _DIGITS.sub("#", " ".join(plain.split())).translate(_ONE_BRACKET)
 
 
 def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
