@@ -28,6 +28,7 @@ from memwatch.core.forecast.fitted_model import (
 from memwatch.core.forecast.generation_tracker import GenerationTracker, SawtoothDetector
 from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.interval_calibration import IntervalCalibration
 from memwatch.core.forecast.memory_needed import memory_needed
 from memwatch.core.forecast.outlook import (
     LIMIT_CHANGE_SHARE,
@@ -91,6 +92,8 @@ class Forecaster(GrowthEvidence):
         self._judged: tuple[FittedModel, tuple[object, ...], tuple[Verdict, Trend | None]] | None = None
         self._known_need: tuple[FittedModel, float, MemoryNeeded | None] | None = None  # to finish
         self._gauges: dict[str, GaugeReadings] = {}
+        self._calibration = IntervalCalibration()
+        self._limit = math.inf  # as of the last outlook, bytes
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Samples in order, seconds and bytes; those from before the last are ignored."""
@@ -144,6 +147,7 @@ class Forecaster(GrowthEvidence):
         self._teeth = SawtoothDetector()
         self._gauges.clear()
         self._model = self._blocks = self._outcomes = None
+        self._calibration.forget_kept()
         self._rate.restart()
 
     def peak_rate(self) -> float:
@@ -204,6 +208,9 @@ class Forecaster(GrowthEvidence):
             limit = self._used + headroom_bytes
         last, ends, forecast, far_below = self._last_place(last_generation), None, None, math.inf
         if limit is not None:
+            if abs(limit - self._limit) > LIMIT_CHANGE_SHARE * limit:
+                self._calibration.forget_kept()
+                self._limit = limit
             growing = course.beside(others.growth, self._now_x)
             far_below, passed = limit - save_bytes - self._far_bytes(growing), max(t, self._t) - self._t
             ends = self._ends(passed, growing, limit, far_below=far_below, others=others, last_place=last)
@@ -505,7 +512,14 @@ class Forecaster(GrowthEvidence):
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
+        calendar = ends.timing.calendar
         low_x, middle_x, high_x = ends.quantiles()
+        left = [calendar.seconds_until(x) - ends.passed for x in (low_x, middle_x, high_x)]
+        self._calibration.add_forecast(self._watched + ends.passed, (left[0], left[1], left[2]))
+        if math.isfinite(middle_x):
+            factor = self._calibration.factor
+            low_x = max(calendar.now_x, middle_x - factor * (middle_x - low_x))
+            high_x = middle_x + factor * (high_x - middle_x)
         places = [middle_x, low_x, high_x]
         seconds = [ends.timing.calendar.seconds_until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)
