@@ -37,7 +37,7 @@ from memwatch.core.forecast.sample_summaries import (
     TimeBin,
     excursion_distribution,
 )
-from memwatch.core.robust_statistics import median, upper_semideviation
+from memwatch.core.robust_statistics import mean, median, upper_semideviation
 from memwatch.core.snapshot import Verdict
 
 TIME_BLOCKS = 16  # equal stretches of time that stand for generations where there are no markers
@@ -426,6 +426,7 @@ def fit_by_time(
             upper_semideviation(usual),
             past_slot_maxima=seen,
             noise=0.0 if fitted is None else fitted.noise,
+            mean_sd=0.0 if fitted is None else _deviation(items, first_t, fitted.best),
         ),
         False,
         beat,
@@ -433,6 +434,13 @@ def fit_by_time(
         period,
         tuple(explained),
     )
+
+
+def _deviation(items: Sequence[TimeBin], first_t: float, line: GrowthModel) -> float:
+    """Of the bins that a line was fitted to, around it."""
+    places = [(0.5 * (item.start_t + item.end_t) - first_t, item.mean) for item in items]
+    off = [level - line.level_at(x) for x, level in places if x >= line.x - line.span]
+    return math.sqrt(mean([each**2 for each in off])) if off else 0.0
 
 
 MIN_GENERATIONS = 3  # complete generations (or blocks of time)

@@ -63,7 +63,6 @@ STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
-BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it
 GAUGE_SE = 1.65  # standard errors to either end of an interval of 90 %
 COUNTS_GENERATIONS = 0.05  # of a step: a gauge that rises by one step of the generation's index is that index
 RUN_END_SE = 1.65  # standard errors: the run's end comes no later
@@ -443,7 +442,9 @@ class Forecaster(GrowthEvidence):
         if beat is None and (first := self._first_generations) is not None:  # growth within one may end with it
             cycle = max(step, first.seconds or 0.0, self._t - first.start_t)
         outcomes = self._outcomes_of(course, timing, limit, others.growth)
-        return TimeToLimit(outcomes, timing, cycle, step, passed, near, safe, run)
+        p_ended = 0.0 if near is None else near.p_ended
+        if_ended = near.if_ended() if near is not None and p_ended > 0.0 else None
+        return TimeToLimit(outcomes, timing, cycle, step, passed, near, safe, run, p_ended, if_ended)
 
     def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
         """From the last sample until the run ends, at the latest."""
@@ -487,11 +488,11 @@ class Forecaster(GrowthEvidence):
                 aside = min(aside, max(0.0, latest - line - max(peaks.highs)))
             elif peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
                 aside = min(aside, max(0.0, aside - max(peaks.highs)))
-        growth = course.growth_ahead()
+        growth, best = course.growth_ahead(), course.components[0].fit.best
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
         return ShortHorizonModel(
             room=limit - line,
-            residual=aside if aside > 0.0 else BELOW_SHARE * aside,
+            residual=aside,
             slope=max(growth.per_second, 0.0),
             slope_error=growth.error,
             noise=math.hypot(noise, others_deviation),
@@ -503,6 +504,8 @@ class Forecaster(GrowthEvidence):
             peak_seconds=between,
             headroom=limit - latest,
             rises=course.excursions,
+            behind=max(0.0, -aside),
+            risen=best.level - best.level_at(best.x - best.span),
         )
 
     def _forecast(self, ends: TimeToLimit | None, limit: float, last_place: float) -> Forecast:

@@ -71,6 +71,7 @@ class GenerationProfile:
     scaling: ProfileScaling = ADDITIVE
     past_slot_maxima: tuple[tuple[float, ...], ...] = ()  # highs of each of the latest generations, part by part ...
     noise: float = 0.0  # ... and the standard deviation of what they stand upon, bytes
+    mean_sd: float = 0.0  # standard deviation of a part's mean around the usual one, bytes
     range: float = field(init=False)  # bytes from the lowest mean to the highest high
     reach: float = field(init=False)  # bytes from the lowest mean to the highest of those seen
     top: float = field(init=False, default=math.inf)  # the highest of those seen
@@ -165,6 +166,7 @@ def fit_profile(
         scaling=swell,
         past_slot_maxima=tuple([tuple(one) for one in seen]),
         noise=noise,
+        mean_sd=math.sqrt(mean([(one[k] - means[k]) ** 2 for one in beside for k in range(SLOTS)])),
     )
 
 

@@ -8,10 +8,9 @@ from itertools import accumulate, pairwise
 
 from memwatch.core.forecast.fitted_model import FittedModel
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.time_to_limit import ERRORS, MORE, first_of_many
+from memwatch.core.forecast.time_to_limit import ERRORS, MORE, QUANTILES, first_of_many
 from memwatch.core.snapshot import MemoryNeeded
 
-QUANTILES = (0.05, 0.5, 0.95)
 MOST_BYTES = 2.0**60  # no machine has more: what leads there has no end
 AHEAD_ERROR = 0.1  # of the growth ahead: standard error, at the least (on traces half-way; 0.02 holds a sixth less)
 

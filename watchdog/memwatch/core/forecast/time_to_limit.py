@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from memwatch.core.forecast.fitted_model import FittedModel
@@ -26,6 +26,7 @@ UNSURE = 0.02  # of the growth of a generation: no line is known better
 NOVEL = 0.1  # of what memory is above all that was seen: how far it goes on is not known better
 ROOT_THREE = math.sqrt(3.0)
 LEAST_WIDTH = 1.0  # bytes
+QUANTILES = (0.05, 0.5, 0.95)
 NO_CHANCE = 10.0  # widths beyond the highest: one in a thousand
 AHEAD = 2  # generations that are looked ahead at most
 
@@ -50,6 +51,16 @@ class ShortHorizonModel:
     peak_seconds: float = math.inf  # from one to the next
     headroom: float = math.inf  # bytes from where memory is to the limit
     rises: ExcursionDistribution | None = None  # from where it is; of a run without markers
+    behind: float = 0.0  # bytes by which memory is below its course
+    risen: float = 0.0  # bytes that the growth was so far
+
+    @property
+    def p_ended(self) -> float:
+        """The probability that growth has just ended."""
+        return p_growth_ended(self.behind, math.hypot(self.noise, self.profile.mean_sd), self.risen)
+
+    def if_ended(self) -> ShortHorizonModel:
+        return replace(self, slope=0.0, slope_error=0.0, residual=-self.behind)
 
     def p_exceed(self, seconds: float) -> float:
         return self.p_checkpoint_fails(0.0, CheckpointCost(seconds))
@@ -140,6 +151,26 @@ class ShortHorizonModel:
         return max(math.sqrt(spread * KERNEL_GENERATIONS / count + unsure), LEAST_WIDTH)
 
 
+def p_growth_ended(behind: float, width: float, risen: float) -> float:
+    """The probability that growth has ended, of memory that is `behind` bytes behind its course.
+
+    `width` bytes is the deviation from it that is usual, `risen` what the growth was so far. Growth that has lasted for
+    a time ends within the next part of it with a hazard of one in that time: being behind is as likely anywhere up to
+    what has risen. Else it is an accident, as likely as Student's t of three degrees of freedom has it.
+    """
+    if behind <= 0.0 or risen <= 0.0:
+        return 0.0
+    width = max(width, LEAST_WIDTH)
+    accident = _student_density(behind / width) / width
+    ended = 1.0 / max(risen, behind)
+    return ended / (ended + accident)
+
+
+def _student_density(t: float) -> float:
+    """Of three degrees of freedom."""
+    return 2.0 / (math.pi * ROOT_THREE * (1.0 + t * t / 3.0) ** 2)
+
+
 def _least_room(path: Sequence[float], begin: int, lasts: int, needed: float) -> float:
     """What a need of so many bytes and parts asks for that is met from one of the parts from `begin` on."""
     highest = list(accumulate(path, max))
@@ -213,19 +244,28 @@ class TimeToLimit:
     short_horizon: ShortHorizonModel | None = None
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
+    p_ended: float = 0.0  # that the growth has just ended: memory is behind its course
+    if_ended: ShortHorizonModel | None = None
 
     def quantiles(self) -> tuple[float, ...]:
-        """The places in the course by which the limit is met with 5, 50 and 95 %; infinity for never."""
-        return tuple([max(self.timing.calendar.now_x, place) for place in self.outcomes.usual])
+        """The places in the course by which the limit is met with 5, 50 and 95 %; infinity for never.
+
+        If growth goes on; where it is likelier that it has ended, of both.
+        """
+        now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
+        if self.p_ended > 0.5:
+            blurred = self.timing.blurred(self.outcomes.places)
+            usual = tuple([_quantile(share / (1.0 - self.p_ended), blurred, now_x) for share in QUANTILES])
+        return tuple([max(now_x, place) for place in usual])
 
     @property
     def p_never(self) -> float:
-        return self.outcomes.p_never
+        return self.p_ended + (1.0 - self.p_ended) * self.outcomes.p_never
 
     def p_exceed(self, seconds: float) -> float:
         seconds = min(seconds, self.run_seconds - self.passed)
         if self.short_horizon is not None:
-            return self.short_horizon.p_exceed(seconds + self.passed)
+            return self._p_near(0.0, CheckpointCost(seconds + self.passed))
         if seconds <= self.safe_seconds:
             return 0.0
         x = self.timing.calendar.place(seconds + self.passed)
@@ -234,13 +274,20 @@ class TimeToLimit:
     def p_checkpoint_fails(self, delay: float, cost: CheckpointCost) -> float:
         if self.short_horizon is None or delay + cost.seconds >= self.run_seconds - self.passed:
             return self.p_exceed(delay + cost.seconds)
-        return self.short_horizon.p_checkpoint_fails(delay + self.passed, cost)
+        return self._p_near(delay + self.passed, cost)
+
+    def _p_near(self, delay: float, cost: CheckpointCost) -> float:
+        goes_on = 0.0 if self.short_horizon is None else self.short_horizon.p_checkpoint_fails(delay, cost)
+        if self.if_ended is None:
+            return goes_on
+        ended = self.if_ended.p_checkpoint_fails(delay, cost)
+        return (1.0 - self.p_ended) * goes_on + self.p_ended * ended
 
     def expected_time_to_limit(self, after: float, cap: float) -> float:
         calendar, expected = self.timing.calendar, self.p_never * cap
         for x, probability in self.outcomes.places:
             end = calendar.seconds_until(max(x, calendar.now_x)) - self.passed
-            expected += probability * min(max(end - after, 0.0), cap)
+            expected += (1.0 - self.p_ended) * probability * min(max(end - after, 0.0), cap)
         return expected
 
     def usual_headroom(self, seconds: float) -> float:
@@ -259,7 +306,7 @@ def distribution_of(
     total = sum(weight for _, weight in ordered)
     places = tuple((x, weight / total) for x, weight in ordered if x < math.inf and total > 0.0)
     blurred = timing.blurred(places)
-    usual = tuple([_quantile(share, blurred, timing.calendar.now_x) for share in (0.05, 0.5, 0.95)])
+    usual = tuple([_quantile(share, blurred, timing.calendar.now_x) for share in QUANTILES])
     return TimeToLimitDistribution(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), usual)
 
 
