@@ -14,7 +14,7 @@ from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBin, excursion_distribution
-from memwatch.core.forecast.time_to_limit import ShortHorizonModel
+from memwatch.core.forecast.time_to_limit import ShortHorizonModel, p_growth_ended
 
 LENGTH = 60.0  # seconds of a generation
 PEAK_PART = 12  # of SLOTS: 45 s of 60
@@ -226,3 +226,34 @@ def test_the_parts_of_a_generation_that_may_be_over_follow_from_the_lengths_of_t
     shorter, usual, longer = tracker.likely_parts(t + 50.0)
     assert usual == pytest.approx(0.5) and 0.4 <= longer < usual < shorter <= 0.625
     assert tracker.likely_parts(t + 200.0)[0] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("behind", "low", "high"),
+    [
+        pytest.param(0.0, 0.0, 0.0, id="on its course"),
+        pytest.param(1.0, 0.01, 0.05, id="by what is usual"),
+        pytest.param(3.0, 0.1, 0.4, id="by three deviations: growth that has gone on for so long goes on"),
+        pytest.param(10.0, 0.9, 1.0, id="by ten: no accident"),
+    ],
+)
+def test_memory_far_behind_its_course_has_ceased_to_grow(behind: float, low: float, high: float) -> None:
+    assert low <= p_growth_ended(behind, width=1.0, risen=100.0) <= high
+
+
+def test_the_more_has_risen_the_less_likely_has_it_just_ended() -> None:
+    assert p_growth_ended(4.0, 1.0, 1000.0) < p_growth_ended(4.0, 1.0, 100.0) < p_growth_ended(4.0, 1.0, 10.0)
+
+
+@given(
+    st.floats(-1e12, 1e12, allow_nan=False), st.floats(0.0, 1e12, allow_nan=False), st.floats(-1e6, 1e15, allow_nan=False)
+)
+def test_a_probability_that_growth_has_ended_is_one(behind: float, width: float, risen: float) -> None:
+    assert 0.0 <= p_growth_ended(behind, width, risen) <= 1.0
+
+
+def test_where_growth_has_ended_memory_goes_on_from_where_it_is() -> None:
+    growing = replace(near(45.0, slope=1.0), residual=-40.0, behind=40.0, risen=400.0)
+    ended = growing.if_ended()
+    assert growing.p_exceed(50.0) > 0.5 > 0.1 > ended.p_exceed(50.0)
+    assert growing.p_ended > 0.9

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from memwatch.core.forecast.gauge_growth import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
-from memwatch.core.forecast.generation_tracker import GROWS, USUAL_GENERATIONS, BaselineKind, GenerationTracker
+from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
     CycleIndex,
     ElapsedTime,
@@ -21,19 +21,16 @@ from memwatch.core.forecast.growth_axes import (
 )
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.outlook import GrowthRate
-from memwatch.core.forecast.periodic_peaks import PeriodicPeak, onset_part, periodic_peak_of_bins
+from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
 from memwatch.core.forecast.piecewise_trend import (
     BaselinePoint,
     SegmentHistory,
     TrendFit,
     fit_trend,
-    line_t_stat,
     noise_of,
 )
 from memwatch.core.forecast.sample_summaries import (
-    SLOTS,
     ExcursionDistribution,
-    GenerationSummary,
     TimeBin,
     excursion_distribution,
 )
@@ -46,8 +43,6 @@ OWN_GENERATIONS = 3  # from which on the growth of a process is its own, not tha
 FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
 FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN_LENGTH_SHARE = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
-PEAKS_TOLD = 5  # peaks that tell whether they grow
-AROUND = 3  # generations to either side that a peak stands out of: with 8 more healthy runs seem to grow
 OUTLINED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
@@ -105,7 +100,6 @@ class FittedModel:
     excursions: ExcursionDistribution | None = None  # from where memory is; without markers
     period: float = 1.0  # units of the course from one high to the next
     gauges: tuple[GaugeFit, ...] = ()  # that explain the growth, the one that is believed first
-    by_peaks: bool = False  # its level is that of the peaks
     begins_x: float = 0.0  # how far from a whole x the generations begin
 
     @property
@@ -216,7 +210,7 @@ def fit_by_generation(
         if fitted is not None and rhythm.unevenness > UNEVEN_LENGTH_SHARE:
             strands = _with_time(strands, points, days, t)
     usual = rhythm.usual(OUTLINED)
-    peak = rhythm.peaks.periodic_peak(rhythm.level_by is BaselineKind.BASE, error)
+    peak = rhythm.peaks.periodic_peak(rhythm.is_by_base, error)
     doubtful = usual if peak is not None else usual[-1:]  # a high of the latest generation may be a step or a burst
     calm = [s for s in usual if s not in doubtful or not rhythm.peaks.is_rare(s)] or usual
     return FittedModel(
@@ -228,48 +222,6 @@ def fit_by_generation(
         gauges=tuple(explained),
         begins_x=rhythm.ordinal % 1.0,
     )
-
-
-def growing_peaks(rhythm: GenerationTracker) -> list[GenerationSummary]:
-    """The generations with a peak, if what stands above the base grows from one of them to the next.
-
-    A generation that is less than half as high above its base as one of those around it has none.
-    """
-    shapes = [s for s in rhythm.summaries if not s.has_level_shift]
-    above = [s.peak - rhythm.base(s) for s in shapes]
-    around = [max(above[max(0, i - AROUND) : i + AROUND + 1]) for i in range(len(above))]
-    told = [s for s, high, most in zip(shapes, above, around, strict=True) if high > 0.5 * most]
-    grows = len(told) >= PEAKS_TOLD and line_t_stat(_above_base(rhythm, told))[0] > GROWS
-    return told if grows else []
-
-
-def _above_base(rhythm: GenerationTracker, shapes: Sequence[GenerationSummary]) -> list[BaselinePoint]:
-    return [BaselinePoint(s.ordinal + 0.5, s.peak - rhythm.base(s), float(s.count), s.middle_t) for s in shapes]
-
-
-def fit_by_peaks(base: FittedModel, rhythm: GenerationTracker, told: Sequence[GenerationSummary]) -> FittedModel | None:
-    """The course of the growing peaks; None where the levels, of which `base` is the course, grow as much."""
-    points = [BaselinePoint(s.ordinal + 0.5, s.peak, float(s.count), s.middle_t) for s in told]
-    excess, fitted = fit_trend(_above_base(rhythm, told)), fit_trend(points)
-    if excess is None or fitted is None or base.components[0].regressor.name == "gauge":
-        return None
-    if excess.best.slope <= max(0.0, base.slope) or fitted.best.slope <= 0.0:
-        return None
-    line = fitted.best
-    gaps = [b.ordinal - a.ordinal for a, b in pairwise(told)][-USUAL_GENERATIONS:]
-    every, peak, usual = median(gaps), None, rhythm.usual(OUTLINED)
-    if every > 1.0:
-        latest = told[-USUAL_GENERATIONS:]
-        off = [s.peak - line.level_at(s.ordinal + 0.5) for s in latest]
-        place = told[-1].ordinal + min(onset_part(s, rhythm.base(s)) for s in latest)
-        peak = PeriodicPeak(place, every, tuple(off), all(gap == every for gap in gaps), 1.0 / SLOTS)
-        usual = [s for s in usual if s not in told] or usual
-    levels = [line.level_at(s.ordinal + 0.5) if peak is not None else s.peak for s in usual]
-    profile = fit_profile(usual, levels, fitted)
-    if peak is not None:
-        profile = replace(profile, peak_sd=upper_semideviation(peak.highs), record=max(peak.highs))
-    own = TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)
-    return replace(base, components=(own,), profile=profile, periodic_peak=peak, by_peaks=True)
 
 
 def _strands(own: TrendComponent | None, explained: Sequence[GaugeFit]) -> list[TrendComponent]:

@@ -19,9 +19,7 @@ from memwatch.core.forecast.fitted_model import (
     GaugeFit,
     classify_growth,
     fit_by_generation,
-    fit_by_peaks,
     fit_by_time,
-    growing_peaks,
     levels_by_generation,
     levels_by_time,
 )
@@ -317,10 +315,6 @@ class Forecaster(GrowthEvidence):
         items, first_t = self._run.items, self._run.items[0].start_t
         own = levels_by_time(items, first_t) if rhythm is None else levels_by_generation(rhythm, t)
         goes_on = self._prior is not None and rhythm is not None and len(rhythm.summaries) < MIN_GENERATIONS
-        if rhythm is not None and not goes_on and (told := growing_peaks(rhythm)):
-            peaks = fit_by_peaks(fit_by_generation(own, rhythm, t, gauges), rhythm, told)
-            if peaks is not None:
-                return rhythm, peaks
         if teeth is not None and not goes_on:
             beaten = levels_by_generation(teeth, t)
             if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
@@ -470,23 +464,16 @@ class Forecaster(GrowthEvidence):
     ) -> ShortHorizonModel:
         """How memory stands to its course now."""
         outline = course.profile
-        parts: tuple[float, ...] = (0.0,)
-        latest = self._run.items[-1].mean
+        part, latest = 0.0, self._run.items[-1].mean
         if beat is not None:
-            latest = beat.latest()
-            if beat.is_blurred(self._t):
-                outline = outline.whole()
-            else:
-                parts = beat.likely_parts(self._t)
+            part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
         line = course.level_at(calendar.now_x)
-        aside = outline.residual(latest - line, parts[len(parts) // 2])
+        aside = outline.residual(latest - line, part)
         peaks, due, between = course.periodic_peak, math.inf, math.inf
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
             due = max(0.0, calendar.seconds_until(peaks.first_from(calendar.now_x) - peaks.error))
-            if course.by_peaks:
-                aside = min(aside, max(0.0, latest - line - max(peaks.highs)))
-            elif peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
+            if peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
                 aside = min(aside, max(0.0, aside - max(peaks.highs)))
         growth, best = course.growth_ahead(), course.components[0].fit.best
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
@@ -497,7 +484,7 @@ class Forecaster(GrowthEvidence):
             slope_error=growth.error,
             noise=math.hypot(noise, others_deviation),
             profile=outline,
-            parts=parts,
+            part=part,
             seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
+from operator import attrgetter
 
 from memwatch.core.forecast.growth_axes import RECENT, usual_seconds
 from memwatch.core.forecast.periodic_peaks import PeriodicPeakDetector
@@ -24,15 +24,14 @@ from memwatch.core.forecast.sample_summaries import (
     slots_of,
     summarize_generation,
 )
-from memwatch.core.robust_statistics import median, quantile, robust_sd, trimmed_mean
+from memwatch.core.robust_statistics import median, robust_sd, trimmed_mean
 
 GENERATION_BINS = 64  # time bins of the open generation
 USUAL_GENERATIONS = 8  # latest generations that say how a generation usually goes
 COMPARED_GENERATIONS = 3  # latest generations that the open one is compared with
-BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle
-OVERDUE_SHARE = 0.1  # of its usual length, or ...
-UNSEEN = 0.6  # of a generation without samples: too much to know how it went, or when it began
-OVERDUE_DEVIATIONS = 3.0  # ... so many deviations beyond it, and a generation cannot be compared part by part
+BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle: ...
+CLEARER = 1.5  # ... it grows so many times as clearly, or is so many times as calm
+UNSEEN = 0.6  # of a generation without samples: too much to know how it went
 GROWS = 4.0  # standard errors: growth that is no accident
 OPEN_SLOTS = 4  # of the open generation that tell its level
 OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
@@ -42,17 +41,6 @@ OTHER_SIZE = 1.5  # times the size of the bundles: another one is chosen
 FAR_SMALLER = 4.0  # times as large as the latest needed: at once
 BUNDLE_WAIT = 2.0  # usual lengths of a bundle after which it is over with however few generations
 LOST_AFTER = 3.0  # markers are lost when a generation lasts this many times the longest of the usual ones
-
-
-class BaselineKind(Enum):
-    """What of a generation is followed from one to the next."""
-
-    MIDDLE = "middle"
-    BASE = "base"
-    PEAK = "peak"
-
-
-LEVELS = {BaselineKind.BASE: 1.5, BaselineKind.PEAK: 2.0}  # times as clear, or as calm, as the ones before it
 
 
 class GenerationTracker:
@@ -71,11 +59,10 @@ class GenerationTracker:
         self.step = 1.0  # by how much the index usually grows from one marker to the next
         self.size = 1.0  # by how much in what is taken as one generation
         self.seconds = prior_seconds  # that such a one usually lasts; None before one is over
-        self.level_by = BaselineKind.MIDDLE
+        self.is_by_base = False  # what is followed from one generation to the next: the base, or the middle
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
-        self._before_t = start_t  # of the last sample before the open generation
         self._open = TimeBins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL_GENERATIONS)
         self._enough: deque[float] = deque(maxlen=USUAL_GENERATIONS)  # after how much of the index each was long enough
@@ -104,7 +91,6 @@ class GenerationTracker:
             self._steps.append(step)
             self.step = median(self._steps, 1.0)
         later = self._open.split(t)
-        self._before_t = self._open.items[-1].end_t if self._open.items else t
         grown = index - self.index
         if not self._is_enough and not self._is_short(t):
             self._is_enough = True
@@ -190,24 +176,6 @@ class GenerationTracker:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
         return max(0.0, t - self.start_t) / (self.seconds or MIN_SECONDS)
 
-    def likely_parts(self, t: float) -> tuple[float, ...]:
-        """How far the open generation is, if it lasts as the shorter ones, as usual, or as the longer ones.
-
-        These are equally likely; one where all last alike. At most all but over.
-        """
-        lengths = [self.seconds or MIN_SECONDS]
-        if self.unevenness > 1.0 / SLOTS:
-            shorter, longer = (quantile(self.lengths(), share) for share in (1 / 6, 5 / 6))
-            lengths = [min(shorter, lengths[0]), lengths[0], max(longer, lengths[0])]
-        over = max(0.0, t - self.start_t)
-        return tuple([min(over / length, 1.0 - 0.5 / SLOTS) for length in lengths])
-
-    def is_blurred(self, t: float) -> bool:
-        """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""
-        overdue = self.part(t) > 1.0 + max(OVERDUE_SHARE, OVERDUE_DEVIATIONS * self.unevenness)
-        first_t = self._open.items[0].start_t if self._open.items else t
-        return overdue or first_t - self._before_t > UNSEEN * (self.seconds or MIN_SECONDS)
-
     def x(self, t: float) -> float:
         return self.ordinal + min(self.part(t), 1.0)
 
@@ -226,37 +194,28 @@ class GenerationTracker:
         return usual[1:] if 2 < len(usual) == len(self.summaries) else usual
 
     def points(self, t: float) -> list[BaselinePoint]:
-        """The level of each generation, the open one's as far as it can be told; `level_by` says what it is.
+        """The level of each generation, the open one's as far as it can be told.
 
-        The mean of the middle, or else what shows more clearly whether there is growth: the parts that usually are
-        the lowest, for what comes and goes in a generation, now longer, now shorter, is not in them; or the peak,
-        which collections that do not keep step with the generations leave alone.
+        The mean of the middle, or of the parts that usually are the lowest where these show more clearly whether there
+        is growth: what comes and goes in a generation, now longer, now shorter, is not in them.
         """
         shapes = [s for s in self.summaries if not s.has_level_shift]
 
-        def series(by: BaselineKind) -> list[BaselinePoint]:
-            return [BaselinePoint(s.ordinal + 0.5, self._level(s, by), float(s.count), s.middle_t) for s in shapes]
+        def series(level: Callable[[GenerationSummary], float]) -> list[BaselinePoint]:
+            return [BaselinePoint(s.ordinal + 0.5, level(s), float(s.count), s.middle_t) for s in shapes]
 
-        self.level_by, points = BaselineKind.MIDDLE, series(BaselineKind.MIDDLE)
-        growth, noise = line_t_stat(points)
-        for by, factor in LEVELS.items() if len(shapes) >= BASE_GENERATIONS else ():
-            own = series(by)
-            own_growth, own_noise = line_t_stat(own)
-            clearer = own_growth > factor * growth
-            if by is BaselineKind.PEAK and (own_growth > GROWS or self.peaks):
-                continue
-            if clearer or (own_noise * factor < noise and growth < GROWS):
-                self.level_by, points, growth, noise = by, own, own_growth, own_noise
+        self.is_by_base, points = False, series(attrgetter("baseline"))
+        if len(shapes) >= BASE_GENERATIONS:
+            growth, noise = line_t_stat(points)
+            base = series(self.base)
+            base_growth, base_noise = line_t_stat(base)
+            if base_growth > CLEARER * growth or (base_noise * CLEARER < noise and growth < GROWS):
+                self.is_by_base, points = True, base
         open_point = self._open_point(t, self.usual()[-COMPARED_GENERATIONS:])
         return points if open_point is None else [*points, open_point]
 
     def baseline(self, shape: GenerationSummary) -> float:
-        return self._level(shape, self.level_by)
-
-    def _level(self, shape: GenerationSummary, by: BaselineKind) -> float:
-        if by is BaselineKind.MIDDLE:
-            return shape.baseline
-        return self.base(shape) if by is BaselineKind.BASE else shape.peak
+        return self.base(shape) if self.is_by_base else shape.baseline
 
     def base(self, shape: GenerationSummary) -> float:
         """Mean of the parts of a generation that usually are the lowest."""
@@ -271,18 +230,13 @@ class GenerationTracker:
         """The level of the open generation from those of its slots that are over, each compared with its like."""
         length = max(self.seconds or MIN_SECONDS, t - self.start_t)
         over = min(SLOTS, int((t - self.start_t) / length * SLOTS))
-        if over < OPEN_SLOTS or not like or not self._open.items or self.is_blurred(t):
+        if over < OPEN_SLOTS or not like or not self._open.items:
             return None
-        means, highs = slots_of(self._open.items, self.start_t, length, over)
-        if self.level_by is BaselineKind.PEAK:
-            peak = max(highs)
-            if peak <= max(s.peak for s in like):
-                return None
-            return BaselinePoint(self.ordinal + 0.5, peak, over / SLOTS, self.start_t + 0.5 * length)
+        means, _ = slots_of(self._open.items, self.start_t, length, over)
         usual = [sum(s.slot_means[k] - self.baseline(s) for s in like) / len(like) for k in range(SLOTS)]
-        telling = self._low_slots if self.level_by is BaselineKind.BASE else range(SLOTS)
+        telling = self._low_slots if self.is_by_base else range(SLOTS)
         levels = [means[k] - usual[k] for k in telling if k < over]
-        if len(levels) < (OPEN_SLOTS // 2 if self.level_by is BaselineKind.BASE else OPEN_SLOTS):
+        if len(levels) < (OPEN_SLOTS // 2 if self.is_by_base else OPEN_SLOTS):
             return None
         weight = over / SLOTS * min(1.0, len(self._open.items) / OPEN_SAMPLES)
         return BaselinePoint(self.ordinal + 0.5, trimmed_mean(levels), weight, self.start_t + 0.5 * length)
