@@ -290,13 +290,13 @@ NOT_HANDLED = SignalHandling("SIGINT", False, reason="no handler, no `except Key
 HANDLED = SignalHandling("SIGINT", True, "main (train.py:41)")
 
 
-def last_chance(handling, low=70.0):
+def last_chance(handling, low=70.0, middle=80.0):
     """A trainer in its 7th generation whose next own save is due in 3 s, at the last moment for a checkpoint."""
     watch = Watch()
     watch.feed(SignalHandlingSeen(0.0, handling))
     watch.script.says = growing(1000, 900)
     watch.generations(6, saves=True)
-    watch.script.says = growing(low + 10, low, ends=ends_in(5.0, 6.0, 7.0))
+    watch.script.says = growing(middle, low, ends=ends_in(5.0, 6.0, 7.0))
     return watch
 
 
@@ -324,15 +324,22 @@ def test_one_that_does_not_is_interrupted_right_after_its_own_save():
 
 
 def test_the_save_after_the_next_is_waited_for_where_it_comes_in_time_too():
-    watch = last_chance(NOT_HANDLED, low=100.0)
+    watch = last_chance(NOT_HANDLED, low=100.0, middle=110.0)
     watch.look(3)
     watch.feed(CheckpointSeen(watch.t, "saved", "log: saved"))
     watch.look(3)
     assert watch.interrupts == []
 
 
+def test_a_save_that_likely_comes_in_time_is_waited_for():
+    """An interrupt before it would lose the work since the save before."""
+    watch = last_chance(NOT_HANDLED, low=0.5, middle=6.0)
+    watch.look(2)
+    assert watch.interrupts == [] and watch.events("deferred")
+
+
 def test_a_save_that_does_not_come_in_time_is_not_waited_for():
-    watch = last_chance(NOT_HANDLED, low=3.0)
+    watch = last_chance(NOT_HANDLED, low=0.5, middle=0.8)
     watch.look(2)
     assert [n.fields["kind"] for n in watch.events("interrupt")] == ["time"]
 
@@ -504,7 +511,7 @@ def test_a_climb_to_where_generations_always_go_is_no_emergency():
     """Each had a part in which 98 of 100 GB were in use; memory stands upon a line of 40."""
     high = tuple(58.0 * GB if part == 8 else 0.0 for part in range(SLOTS))
     outline = GenerationProfile((0.0,) * SLOTS, high, 0.0, past_slot_maxima=(high,) * 6)
-    near = ShortHorizonModel(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, parts=(0.5,), seconds=60.0)
+    near = ShortHorizonModel(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, part=0.5, seconds=60.0)
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5)
     watch = Watch()
     watch.used, watch.script.rate = 40.0 * GB, 0.0

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from memwatch.core.forecast.generation_tracker import LOST_AFTER, BaselineKind, GenerationTracker
+from memwatch.core.forecast.generation_tracker import LOST_AFTER, GenerationTracker
 from memwatch.core.forecast.sample_summaries import KEPT_SHAPES
 
 Used = Callable[[float], float]  # generations since the first marker -> bytes
@@ -193,22 +193,6 @@ def test_a_generation_with_a_jump_in_it_has_no_level() -> None:
 def test_stairs_are_no_jumps() -> None:
     rhythm, _ = lived(8.05, lambda x: 100.0 + 10.0 * int(x + 0.5))
     assert not any(s.has_level_shift for s in rhythm.summaries)
-
-
-def test_teeth_out_of_step_are_followed_by_their_peaks() -> None:
-    rhythm, t = lived(12.05, lambda x: 100.0 + 50.0 * (x / 0.83 % 1.0), length=60.0)
-    levels = [p.level for p in rhythm.points(t)]
-    assert rhythm.level_by is BaselineKind.PEAK
-    assert max(levels) - min(levels) < 5.0
-
-
-@pytest.mark.parametrize("part", [0.5, 1.05, 1.5])
-def test_a_late_generation_cannot_be_compared_part_by_part(part: float) -> None:
-    rhythm, _ = lived(5.05)
-    t = rhythm.start_t + part * 20.0
-    for second in range(int(rhythm.start_t) + 1, int(t)):
-        rhythm.add_samples((float(second),), (150.0,))
-    assert rhythm.is_blurred(t) is (part > 1.1)
 
 
 def test_a_generation_that_was_hardly_seen_has_no_shape() -> None:

@@ -195,17 +195,22 @@ class DecisionMaker:
         return "saved" if self._is_just_saved and self._checkpoints.saves_on_signal is False else "time"
 
     def _awaits_own_save(self, context: DecisionContext) -> bool:
-        """An interrupt would lose the work since the trainer's last own save, and the next one comes in time.
+        """An interrupt saves nothing, and the trainer's next own save comes in time.
 
-        Nothing need be saved after that one: the interrupt alone must reach the trainer before the limit.
+        Right after a save nothing is lost now, so the next one must come before the early end of the forecast, and the
+        interrupt after it. Later an interrupt would lose the work since that save: the next one need only be likely.
         """
         saves = self._checkpoints
         due = saves.seconds_until_own_save(context.t) if saves.saves_on_signal is False else None
-        reaction = DELIVERY_SECONDS + self._policy.confirmation_seconds + self.lead_time.sample_interval_seconds
-        if due is None or may_reach_limit_within(context.forecast, due + reaction):
+        if due is None:
             return False
-        self.awaited_save_seconds = due
-        return True
+        if self._is_just_saved:
+            reaction = DELIVERY_SECONDS + self._policy.confirmation_seconds + self.lead_time.sample_interval_seconds
+            comes = not may_reach_limit_within(context.forecast, due + reaction)
+        else:
+            comes = context.forecast.eta_seconds is None or context.forecast.eta_seconds > due
+        self.awaited_save_seconds = due if comes else None
+        return comes
 
     def _opportunity_reason(self, context: DecisionContext) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good time."""

@@ -38,7 +38,7 @@ class _KeptForecast:
 
 
 class IntervalCalibration:
-    """Told each forecast; says by which factor the next interval must be wider, or narrower."""
+    """Told each forecast; says by which factor the next interval must be wider."""
 
     def __init__(self) -> None:
         self._kept: list[_KeptForecast] = []
@@ -47,7 +47,8 @@ class IntervalCalibration:
 
     @property
     def factor(self) -> float:
-        return self._errors / self._count / USUAL_ERROR
+        """At least 1: a decision that rests on the early end must not come later because all went well so far."""
+        return max(1.0, self._errors / self._count / USUAL_ERROR)
 
     def add_forecast(self, t: float, left: tuple[float, float, float]) -> None:
         """At t, seconds since the watch began: the 5, 50 and 95 % quantiles of the seconds left; infinity for never."""
