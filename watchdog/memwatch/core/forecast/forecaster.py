@@ -60,6 +60,7 @@ STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
 STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
 MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
+BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it, and goes on along it
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 GAUGE_SE = 1.65  # standard errors to either end of an interval of 90 %
 COUNTS_GENERATIONS = 0.05  # of a step: a gauge that rises by one step of the generation's index is that index
@@ -464,11 +465,16 @@ class Forecaster(GrowthEvidence):
     ) -> ShortHorizonModel:
         """How memory stands to its course now."""
         outline = course.profile
-        part, latest = 0.0, self._run.items[-1].mean
+        parts: tuple[float, ...] = (0.0,)
+        latest = self._run.items[-1].mean
         if beat is not None:
-            part, latest = min(beat.part(self._t), 1.0 - 0.5 / SLOTS), beat.latest()
+            latest = beat.latest()
+            if beat.is_blurred(self._t):
+                outline = outline.whole()
+            else:
+                parts = beat.likely_parts(self._t)
         line = course.level_at(calendar.now_x)
-        aside = outline.residual(latest - line, part)
+        aside = outline.residual(latest - line, parts[len(parts) // 2])
         peaks, due, between = course.periodic_peak, math.inf, math.inf
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
@@ -479,21 +485,29 @@ class Forecaster(GrowthEvidence):
         noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
         return ShortHorizonModel(
             room=limit - line,
-            residual=aside,
+            residual=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(growth.per_second, 0.0),
             slope_error=growth.error,
             noise=math.hypot(noise, others_deviation),
             profile=outline,
-            part=part,
+            parts=parts,
             seconds=course.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
             headroom=limit - latest,
             rises=course.excursions,
-            behind=max(0.0, -aside),
+            behind=max(0.0, min(-aside, growth.per_second * self._seconds_since_record())),
             risen=best.level - best.level_at(best.x - best.span),
         )
+
+    def _seconds_since_record(self) -> float:
+        """Since memory was last higher than ever before: so long it has not grown."""
+        items, most, record_t = self._run.items, 0.0, self._t
+        for item in items:
+            if item.high > most:
+                most, record_t = item.high, item.end_t
+        return self._t - record_t
 
     def _forecast(self, ends: TimeToLimit | None, limit: float, last_place: float) -> Forecast:
         rhythm = self._marked()

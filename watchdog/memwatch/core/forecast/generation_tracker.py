@@ -24,14 +24,16 @@ from memwatch.core.forecast.sample_summaries import (
     slots_of,
     summarize_generation,
 )
-from memwatch.core.robust_statistics import median, robust_sd, trimmed_mean
+from memwatch.core.robust_statistics import median, quantile, robust_sd, trimmed_mean
 
 GENERATION_BINS = 64  # time bins of the open generation
 USUAL_GENERATIONS = 8  # latest generations that say how a generation usually goes
 COMPARED_GENERATIONS = 3  # latest generations that the open one is compared with
 BASE_GENERATIONS = 6  # from which on it is asked whether the base tells more than the middle: ...
 CLEARER = 1.5  # ... it grows so many times as clearly, or is so many times as calm
-UNSEEN = 0.6  # of a generation without samples: too much to know how it went
+OVERDUE_SHARE = 0.1  # of its usual length, or ...
+UNSEEN = 0.6  # of a generation without samples: too much to know how it went, or when it began
+OVERDUE_DEVIATIONS = 3.0  # ... so many deviations beyond it, and a generation cannot be compared part by part
 GROWS = 4.0  # standard errors: growth that is no accident
 OPEN_SLOTS = 4  # of the open generation that tell its level
 OPEN_SAMPLES = 8  # of it from which on they are as good as those of the others
@@ -63,6 +65,7 @@ class GenerationTracker:
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
+        self._before_t = start_t  # of the last sample before the open generation
         self._open = TimeBins(GENERATION_BINS)
         self._steps: deque[float] = deque(maxlen=USUAL_GENERATIONS)
         self._enough: deque[float] = deque(maxlen=USUAL_GENERATIONS)  # after how much of the index each was long enough
@@ -91,6 +94,7 @@ class GenerationTracker:
             self._steps.append(step)
             self.step = median(self._steps, 1.0)
         later = self._open.split(t)
+        self._before_t = self._open.items[-1].end_t if self._open.items else t
         grown = index - self.index
         if not self._is_enough and not self._is_short(t):
             self._is_enough = True
@@ -176,6 +180,24 @@ class GenerationTracker:
         """How far the open generation is: 1 for as long as usual, more when it takes longer."""
         return max(0.0, t - self.start_t) / (self.seconds or MIN_SECONDS)
 
+    def likely_parts(self, t: float) -> tuple[float, ...]:
+        """How far the open generation is, if it lasts as the shorter ones, as usual, or as the longer ones.
+
+        These are equally likely; one where all last alike. At most all but over.
+        """
+        lengths = [self.seconds or MIN_SECONDS]
+        if self.unevenness > 1.0 / SLOTS:
+            shorter, longer = (quantile(self.lengths(), share) for share in (1 / 6, 5 / 6))
+            lengths = [min(shorter, lengths[0]), lengths[0], max(longer, lengths[0])]
+        over = max(0.0, t - self.start_t)
+        return tuple([min(over / length, 1.0 - 0.5 / SLOTS) for length in lengths])
+
+    def is_blurred(self, t: float) -> bool:
+        """Nobody knows which part of the generation this is: it is late, or began when no samples were taken."""
+        overdue = self.part(t) > 1.0 + max(OVERDUE_SHARE, OVERDUE_DEVIATIONS * self.unevenness)
+        first_t = self._open.items[0].start_t if self._open.items else t
+        return overdue or first_t - self._before_t > UNSEEN * (self.seconds or MIN_SECONDS)
+
     def x(self, t: float) -> float:
         return self.ordinal + min(self.part(t), 1.0)
 
@@ -230,7 +252,7 @@ class GenerationTracker:
         """The level of the open generation from those of its slots that are over, each compared with its like."""
         length = max(self.seconds or MIN_SECONDS, t - self.start_t)
         over = min(SLOTS, int((t - self.start_t) / length * SLOTS))
-        if over < OPEN_SLOTS or not like or not self._open.items:
+        if over < OPEN_SLOTS or not like or not self._open.items or self.is_blurred(t):
             return None
         means, _ = slots_of(self._open.items, self.start_t, length, over)
         usual = [sum(s.slot_means[k] - self.baseline(s) for s in like) / len(like) for k in range(SLOTS)]

@@ -44,7 +44,7 @@ class ShortHorizonModel:
     slope_error: float  # standard error of it
     noise: float  # standard deviation of the line, bytes
     profile: GenerationProfile
-    part: float  # of the open generation that is over
+    parts: tuple[float, ...]  # of the open generation that are over, if it ends soon, as usual, or late: equally likely
     seconds: float  # of a generation, or of the block of time that stands for one
     peaks: PeriodicPeak | None = None  # that not every generation has
     due_seconds: float = math.inf  # until the next of them, where they have a rhythm
@@ -75,8 +75,11 @@ class ShortHorizonModel:
         highest = outline.top + need.bytes + self.slope * seconds
         if room - highest > NO_CHANCE * self._width(outline.spread, len(outline.past_slot_maxima)):
             return 0.0
-        tops = self._tops(wait, need)
-        odds = _share_beyond(tops, room, self._width(min(variance(tops), outline.spread), len(tops)))
+        odds = 0.0
+        for part in self.parts:
+            tops = self._tops(part, wait, need)
+            width = self._width(min(variance(tops), outline.spread), len(tops))
+            odds += _share_beyond(tops, room, width) / len(self.parts)
         if len(outline.slot_maxima) > 1:
             return odds
         level = _share_beyond([self.slope * seconds], room, self._width(0.0, 1))
@@ -91,8 +94,8 @@ class ShortHorizonModel:
         size = len(self.profile.slot_maxima)
         if size == 1:
             return math.inf
-        first = int(self.part * size) - LATE_PARTS
-        last = int((self.part + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
+        first = int(self.parts[-1] * size) - LATE_PARTS
+        last = int((self.parts[0] + min(seconds / self.seconds, 1.0)) * size) + LATE_PARTS
         slots = {k % size for k in range(first, last + 1)}
         return self.room - max(one[k] for one in self.profile.past_slot_maxima for k in slots)
 
@@ -105,13 +108,13 @@ class ShortHorizonModel:
         rises = span.rises[bisect_left(span.rises, room - NO_CHANCE * width) :]
         return _share_beyond(rises, room, width) * len(rises) / len(span.rises) if rises else 0.0
 
-    def _tops(self, wait: float, need: CheckpointCost) -> Sequence[float]:
+    def _tops(self, part: float, wait: float, need: CheckpointCost) -> Sequence[float]:
         """The room above the line that each of the generations that were seen would leave too late, going on from here.
 
         A need is met from a part on, after the wait, in which there is room for it, if none until it is complete is
         higher than the room: the part that asks for the least room counts.
         """
-        size, part = len(self.profile.slot_maxima), self.part
+        size = len(self.profile.slot_maxima)
         if size == 1:
             return [high + self.slope * (wait + need.seconds) for (high,) in self.profile.past_slot_maxima]
         first = int(part * size)
@@ -317,8 +320,10 @@ def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple
                 yield math.inf, weight
                 continue
             met_by, left = first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
-            most = course.profile.record - parts[0][1] + MORE * unrest
-            ahead = limit - parts[0][1] - model.level
+            doubt = course.profile.scaling.doubt(limit, parts[0][1])
+            left = math.hypot(left, doubt)
+            most = course.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
+            ahead = course.profile.scaling.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
@@ -363,7 +368,8 @@ def _first(
     """
 
     def met_by(above: float) -> float:
-        return max(regressor.position(model.x_at_level(limit - above, errors)), now_x)
+        level = course.profile.scaling.level_under(limit, above)
+        return max(regressor.position(model.x_at_level(level, errors)), now_x)
 
     first = math.inf
     if course.by_generation:
