@@ -511,7 +511,7 @@ def test_a_climb_to_where_generations_always_go_is_no_emergency():
     """Each had a part in which 98 of 100 GB were in use; memory stands upon a line of 40."""
     high = tuple(58.0 * GB if part == 8 else 0.0 for part in range(SLOTS))
     outline = GenerationProfile((0.0,) * SLOTS, high, 0.0, past_slot_maxima=(high,) * 6)
-    near = ShortHorizonModel(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, part=0.5, seconds=60.0)
+    near = ShortHorizonModel(60.0 * GB, 0.0, 0.0, 0.0, GB, outline, parts=(0.5,), seconds=60.0)
     climb = (70.0, 80.0, 90.0, 95.5, 96.5, 97.5)
     watch = Watch()
     watch.used, watch.script.rate = 40.0 * GB, 0.0

@@ -104,6 +104,34 @@ def test_a_fill_that_slows_down_is_never_called_a_leak(seed: int) -> None:
     assert not [row.t for row, o in outlooks(trace.rows[::2]) if o.verdict is Verdict.LEAK]
 
 
+def grown(seconds: float, full_t: float) -> Forecaster:
+    """A buffer that fills by 1 GB in 30 s, until it is full; a generation lasts as long."""
+    forecaster = Forecaster()
+    for second in range(int(seconds)):
+        if second % 30 == 0:
+            forecaster.begin_generation(float(second), second / 30.0)
+        level = 20 * GB + min(second, full_t) / 30.0 * GB
+        forecaster.add_samples((float(second),), (int(level),))
+    return forecaster
+
+
+@pytest.mark.parametrize(
+    ("flat_seconds", "is_over"),
+    [
+        pytest.param(0.0, False, id="it grows"),
+        pytest.param(2.0, False, id="a short pause"),
+        pytest.param(24.0, True, id="most of a generation"),
+    ],
+)
+def test_growth_close_to_the_limit_is_over_when_memory_stands_still(flat_seconds: float, is_over: bool) -> None:
+    full_t = 390.0
+    forecaster = grown(full_t + flat_seconds, full_t)
+    outlook = forecaster.outlook(full_t + flat_seconds, int(34 * GB), None, None)
+    assert outlook.time_to_limit is not None and outlook.forecast is not None
+    assert (outlook.time_to_limit.p_never > 0.5) is is_over
+    assert (outlook.forecast.eta_seconds is None) is is_over
+
+
 @pytest.mark.parametrize("make", [generators.late_leak, generators.plateau_then_leak])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_leak_that_begins_late_is_seen_after_five_generations(make, seed: int) -> None:  # type: ignore[no-untyped-def]

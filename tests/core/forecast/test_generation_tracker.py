@@ -195,6 +195,15 @@ def test_stairs_are_no_jumps() -> None:
     assert not any(s.has_level_shift for s in rhythm.summaries)
 
 
+@pytest.mark.parametrize("part", [0.5, 1.05, 1.5])
+def test_a_late_generation_cannot_be_compared_part_by_part(part: float) -> None:
+    rhythm, _ = lived(5.05)
+    t = rhythm.start_t + part * 20.0
+    for second in range(int(rhythm.start_t) + 1, int(t)):
+        rhythm.add_samples((float(second),), (150.0,))
+    assert rhythm.is_blurred(t) is (part > 1.1)
+
+
 def test_a_generation_that_was_hardly_seen_has_no_shape() -> None:
     rhythm = GenerationTracker(0.0, 0.0, None)
     for t in range(120):

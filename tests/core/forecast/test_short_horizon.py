@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.forecast.generation_profile import GenerationProfile
+from memwatch.core.forecast.generation_tracker import GenerationTracker
 from memwatch.core.forecast.outlook import CheckpointCost
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.sample_summaries import SLOTS, TimeBin, excursion_distribution
@@ -29,11 +30,10 @@ def seen(*generations: tuple[float, ...]) -> GenerationProfile:
 
 
 ALIKE = seen(*[generation(50.0)] * 8)
-BLOCKS = seen(*[(50.0,)] * 8)  # of time: a single part
 
 
 def near(room: float, outline: GenerationProfile = ALIKE, slope: float = 0.0, part: float = 0.1) -> ShortHorizonModel:
-    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, part, LENGTH)
+    return ShortHorizonModel(room, 0.0, slope, 0.0, 1.0, outline, (part,), LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_an_unsure_line_is_unsure_either_way() -> None:
     )
 
 
-def test_in_a_block_of_time_a_high_may_come_at_any_time() -> None:
-    """A tenth of the block has a tenth of the chance."""
-    lost = near(45.0, BLOCKS, part=0.1)
+def test_where_in_a_generation_it_is_nobody_knows() -> None:
+    """Then the peak may come at any time: a tenth of a generation has a tenth of the chance."""
+    lost = near(45.0, ALIKE.whole(), part=0.1)
     assert lost.p_exceed(0.1 * LENGTH) == pytest.approx(0.1 * lost.p_exceed(LENGTH), rel=0.01)
 
 
@@ -105,7 +105,7 @@ def test_what_the_horizon_cuts_off_does_not_make_the_highs_uncertain() -> None:
     """In a third of the generations the peak comes later than the horizon; how high it is was always the same."""
     early, late = generation(50.0, PEAK_PART), generation(50.0, PEAK_PART + 3)
     found = near(60.0, seen(*[early] * 8, *[late] * 4))
-    assert found.p_exceed((PEAK_PART / SLOTS - found.part + 1.0 / SLOTS) * LENGTH) < 0.001
+    assert found.p_exceed((PEAK_PART / SLOTS - found.parts[0] + 1.0 / SLOTS) * LENGTH) < 0.001
 
 
 def test_memory_far_above_all_that_was_seen_may_go_farther() -> None:
@@ -116,7 +116,7 @@ def test_memory_far_above_all_that_was_seen_may_go_farther() -> None:
 def test_without_markers_memory_must_rise_from_where_it_is() -> None:
     """A block of time that goes high enough is not enough: what is left is more than memory ever rose in that time."""
     bins = [TimeBin(t, t + 1.0, 1, level, level, level) for t in range(200) for level in (50.0 * (t % 100) / 100.0,)]
-    low = replace(near(45.0, BLOCKS), headroom=44.0, rises=excursion_distribution(bins))
+    low = replace(near(45.0, ALIKE.whole()), headroom=44.0, rises=excursion_distribution(bins))
     assert low.p_exceed(10.0) < 0.01
     assert replace(low, headroom=3.0).p_exceed(10.0) == pytest.approx(replace(low, rises=None).p_exceed(10.0))
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_growth_leaves_no_room_for_is_too_late_before_the_limi
 
 def test_without_markers_the_room_above_the_line_must_hold_it() -> None:
     bins = [TimeBin(t, t + 1.0, 1, level, level, level) for t in range(200) for level in (float(t % 3),)]
-    lost = replace(near(20.0, BLOCKS), headroom=20.0, rises=excursion_distribution(bins))
+    lost = replace(near(20.0, ALIKE.whole()), headroom=20.0, rises=excursion_distribution(bins))
     assert lost.p_checkpoint_fails(0.0, CheckpointCost(5.0, 10.0)) < 0.01
     assert replace(lost, headroom=28.0).p_checkpoint_fails(0.0, CheckpointCost(5.0, 30.0)) > 0.8
 
@@ -159,7 +159,7 @@ def test_without_markers_the_room_above_the_line_must_hold_it() -> None:
 def test_what_was_usual_in_this_part_of_a_generation_leaves_so_much_room() -> None:
     assert near(60.0).usual_headroom(10.0) == 60.0
     assert near(60.0).usual_headroom(40.0) == 10.0, "the peak comes by then"
-    assert near(60.0, BLOCKS).usual_headroom(10.0) == math.inf
+    assert near(60.0, ALIKE.whole()).usual_headroom(10.0) == math.inf
 
 
 HEIGHTS = st.lists(st.floats(0.0, 100.0), min_size=SLOTS, max_size=SLOTS)
@@ -207,6 +207,25 @@ def test_to_need_more_or_to_wait_longer_is_never_better(
     assert found.p_checkpoint_fails(wait, replace(need, bytes=needed + more)) >= odds - 1e-9
     assert found.p_checkpoint_fails(wait + more, need) >= odds - 1e-9
     assert found.p_checkpoint_fails(wait, need) >= found.p_exceed(wait + seconds) - 1e-9
+
+
+def test_what_begins_with_the_next_generation_may_come_as_early_as_after_the_shorter_ones():
+    steady = near(25.0, seen(*[generation(50.0, part=1)] * 8), part=0.7)
+    uneven = replace(steady, parts=(0.95, 0.7, 0.5))
+    soon = 0.15 * LENGTH
+    assert steady.p_exceed(soon) < 0.05 < 0.2 < uneven.p_exceed(soon) < 0.5
+    assert uneven.p_exceed(LENGTH) == pytest.approx(steady.p_exceed(LENGTH), abs=0.1)
+
+
+def test_the_parts_of_a_generation_that_may_be_over_follow_from_the_lengths_of_the_latest():
+    tracker, t = GenerationTracker(0.0, 0.0, None), 0.0
+    for index, length in enumerate((100.0, 80.0, 120.0, 100.0, 80.0, 120.0, 100.0)):
+        tracker.add_samples([t + second for second in range(int(length))], [1.0] * int(length))
+        t += length
+        tracker.begin_generation(t, index + 1.0)
+    shorter, usual, longer = tracker.likely_parts(t + 50.0)
+    assert usual == pytest.approx(0.5) and 0.4 <= longer < usual < shorter <= 0.625
+    assert tracker.likely_parts(t + 200.0)[0] < 1.0
 
 
 @pytest.mark.parametrize(

@@ -497,7 +497,7 @@ class Forecaster(GrowthEvidence):
             peak_seconds=between,
             headroom=limit - latest,
             rises=course.excursions,
-            behind=max(0.0, min(-aside, growth.per_second * self._seconds_since_record())),
+            behind=min(-aside, max(growth.per_second, 0.0) * self._seconds_since_record()) if aside < 0.0 else 0.0,
             risen=best.level - best.level_at(best.x - best.span),
         )
 
