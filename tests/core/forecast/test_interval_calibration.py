@@ -54,7 +54,7 @@ def test_no_single_forecast_tells_more_than_five_deviations() -> None:
     calibration = IntervalCalibration()
     calibration.add_forecast(10.0, (99.0, 100.0, 101.0))
     calibration.add_forecast(10.0 + CHECKED_SHARE * 100.0, (1e9, 1e9, 1e9))
-    assert calibration.factor == pytest.approx((4.0 + MOST_ERROR / math.sqrt(2.0 / math.pi)) / 5.0)
+    assert calibration.factor == pytest.approx((8.0 + MOST_ERROR / math.sqrt(2.0 / math.pi)) / 9.0)
 
 
 def test_an_end_that_may_never_come_is_no_error_on_its_late_side() -> None:
