@@ -21,6 +21,7 @@ from memwatch.core.forecast.time_to_limit import (
     QUANTILE_TOLERANCE,
     CheckpointCost,
     TimeToLimit,
+    TimeToLimitDistribution,
     UncertainSchedule,
     distribution_of,
     time_to_limit_distribution,
@@ -187,3 +188,15 @@ def test_what_comes_after_the_run_has_ended_is_no_risk() -> None:
     assert of.p_exceed(60.0) == of.p_exceed(20.0) < 0.01 < 0.99 < replace(of, run_seconds=math.inf).p_exceed(60.0)
     assert of.p_checkpoint_fails(50.0, CheckpointCost(10.0)) == of.p_exceed(20.0)
     assert replace(of, passed=15.0).p_exceed(60.0) == replace(of, passed=15.0).p_exceed(5.0)
+
+
+@pytest.mark.parametrize("p_ended", [0.51, 0.97, 1.0])
+def test_where_growth_has_likely_ended_only_the_early_end_of_the_interval_may_be_left(p_ended: float) -> None:
+    outcomes = TimeToLimitDistribution(100.0, ((5.0, 0.5), (6.0, 0.5)), 0.0, (5.0, 5.5, 6.0))
+    timing = UncertainSchedule(GenerationSchedule(0.0, 10.0))
+    ends = TimeToLimit(outcomes, timing, 10.0, 10.0, p_ended=p_ended)
+    low, middle, high = ends.quantiles()
+    assert math.isinf(middle) and math.isinf(high)
+    assert math.isinf(low) is (p_ended > 0.95)
+    assert ends.p_never == pytest.approx(p_ended)
+    assert ends.expected_time_to_limit(0.0, 1000.0) > 500.0

@@ -509,6 +509,17 @@ class Forecaster(GrowthEvidence):
                 most, record_t = item.high, item.end_t
         return self._t - record_t
 
+    def _calibrated_places(self, ends: TimeToLimit) -> tuple[float, float, float]:
+        """Where in the course the limit is met, as quantiles, with the interval that the run's own errors ask for."""
+        low, middle, high = ends.quantiles()
+        calendar = ends.timing.calendar
+        left = [calendar.seconds_until(x) - ends.passed for x in (low, middle, high)]
+        self._calibration.add_forecast(self._watched + ends.passed, (left[0], left[1], left[2]))
+        if math.isinf(middle):
+            return low, middle, high
+        factor = self._calibration.factor
+        return max(calendar.now_x, middle - factor * (middle - low)), middle, middle + factor * (high - middle)
+
     def _forecast(self, ends: TimeToLimit | None, limit: float, last_place: float) -> Forecast:
         rhythm = self._marked()
         if self._used >= limit:
@@ -516,14 +527,7 @@ class Forecaster(GrowthEvidence):
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
-        calendar = ends.timing.calendar
-        low_x, middle_x, high_x = ends.quantiles()
-        left = [calendar.seconds_until(x) - ends.passed for x in (low_x, middle_x, high_x)]
-        self._calibration.add_forecast(self._watched + ends.passed, (left[0], left[1], left[2]))
-        if math.isfinite(middle_x):
-            factor = self._calibration.factor
-            low_x = max(calendar.now_x, middle_x - factor * (middle_x - low_x))
-            high_x = middle_x + factor * (high_x - middle_x)
+        low_x, middle_x, high_x = self._calibrated_places(ends)
         places = [middle_x, low_x, high_x]
         seconds = [ends.timing.calendar.seconds_until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)

@@ -245,18 +245,20 @@ class TimeToLimit:
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
     p_ended: float = 0.0  # that the growth has just ended: memory is behind its course
-    if_ended: ShortHorizonModel | None = None
+    if_ended: ShortHorizonModel | None = None  # what the next minutes are then
 
-    def quantiles(self) -> tuple[float, ...]:
+    def quantiles(self) -> tuple[float, float, float]:
         """The places in the course by which the limit is met with 5, 50 and 95 %; infinity for never.
 
         If growth goes on; where it is likelier that it has ended, of both.
         """
-        now_x, usual = self.timing.calendar.now_x, self.outcomes.usual
-        if self.p_ended > 0.5:
+        now_x, usual, goes_on = self.timing.calendar.now_x, self.outcomes.usual, 1.0 - self.p_ended
+        if goes_on < 0.5:
             blurred = self.timing.blurred(self.outcomes.places)
-            usual = tuple([_quantile(share / (1.0 - self.p_ended), blurred, now_x) for share in QUANTILES])
-        return tuple([max(now_x, place) for place in usual])
+            shares = [share / goes_on if share < goes_on else 1.0 for share in QUANTILES]
+            usual = tuple([_quantile(share, blurred, now_x) if share < 1.0 else math.inf for share in shares])
+        low, middle, high = (max(now_x, place) for place in usual)
+        return low, middle, high
 
     @property
     def p_never(self) -> float:
