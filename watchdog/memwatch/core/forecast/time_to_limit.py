@@ -152,18 +152,18 @@ class ShortHorizonModel:
 
 
 def p_growth_ended(behind: float, width: float, risen: float) -> float:
-    """The probability that growth has ended, of memory that is `behind` bytes behind its course.
+    """The probability that growth has ended, as far as memory shows it by being `behind` its course, bytes.
 
     `width` bytes is the deviation from it that is usual, `risen` what the growth was so far. Growth that has lasted for
     a time ends within the next part of it with a hazard of one in that time: being behind is as likely anywhere up to
-    what has risen. Else it is an accident, as likely as Student's t of three degrees of freedom has it.
+    what has risen. Else it is an accident, as likely as Student's t of three degrees of freedom has it. What the odds
+    are on the course itself is not shown by being behind: the models have weighed it.
     """
     if behind <= 0.0 or risen <= 0.0:
         return 0.0
     width = max(width, LEAST_WIDTH)
-    accident = _student_density(behind / width) / width
-    ended = 1.0 / max(risen, behind, width)
-    return ended / (ended + accident)
+    odds = width / max(risen, behind, width) * (1.0 / _student_density(behind / width) - 1.0 / _student_density(0.0))
+    return odds / (1.0 + odds) if odds < math.inf else 1.0
 
 
 def _student_density(t: float) -> float:
