@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 TO_STANDARD = 1.4826  # The standard deviation of normal values divided by their median absolute deviation.
 
+NORMAL_95 = 1.645  # standard deviations of a normal distribution: 5 % lies above them
+
 
 def mean(values: Sequence[float]) -> float:  # of at least one value
     return sum(values) / len(values)

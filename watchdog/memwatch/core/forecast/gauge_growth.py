@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwatch.core.robust_statistics import mean, median, variance
+from memwatch.core.robust_statistics import NORMAL_95, mean, median, variance
 
 READINGS = 32  # of a gauge that are compared, spread over all: some 500 pairs, a millisecond
 WITHOUT_START = 3  # readings from which on the estimate does not use the first, which may hold a program's start
 PRIOR_READINGS = 2  # readings that the noise which is expected of them counts for, beside what they show themselves
-# Student's t for 1, 2 ... degrees of freedom, and for infinitely many: 5 % lies above it
+# Student's t for 1, 2 ... degrees of freedom: 5 % lies above it
 T_95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78)
-NORMAL_95 = 1.645
 
 
 @dataclass(frozen=True, slots=True)

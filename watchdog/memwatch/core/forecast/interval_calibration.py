@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-NORMAL_95 = 1.645  # standard deviations from the middle to either end of an interval of 90 %
+from memwatch.core.robust_statistics import NORMAL_95
+
 CHECKED_SHARE = 0.3  # of the time that was left when a forecast was made: then it is compared with the latest one
 APART = 1.15  # times the time watched at the last kept forecast: neighbours make the same error and tell it once
 PRIOR_FORECASTS = 8.0  # that the models' own width counts for (of 4, 8, 12 on 204 traces: 12 holds less, 4 no more)

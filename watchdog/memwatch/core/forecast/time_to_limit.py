@@ -255,8 +255,9 @@ class TimeToLimit:
         now_x, usual, goes_on = self.timing.calendar.now_x, self.outcomes.usual, 1.0 - self.p_ended
         if goes_on < 0.5:
             blurred = self.timing.blurred(self.outcomes.places)
-            shares = [share / goes_on if share < goes_on else 1.0 for share in QUANTILES]
-            usual = tuple([_quantile(share, blurred, now_x) if share < 1.0 else math.inf for share in shares])
+            usual = tuple(
+                [_quantile(share / goes_on, blurred, now_x) if share < goes_on else math.inf for share in QUANTILES]
+            )
         low, middle, high = (max(now_x, place) for place in usual)
         return low, middle, high
 
