@@ -15,7 +15,6 @@ import pytest
 from memwatch.core.events import Event, GenerationSeen, SourceChanged, TotalSeen
 from memwatch.sources.progress.clocks import CHECK_SECONDS, LOG_SECONDS, Clocks
 from memwatch.sources.progress.heap_clock import MIN_SEEN_SECONDS, HeapClock
-from memwatch.sources.target.target_facts import identify
 from support.processes import running
 from support.pythons import needed_python
 
@@ -29,7 +28,7 @@ def counting(way: str) -> list[str]:
 
 @contextmanager
 def clock_of(way: str) -> Iterator[HeapClock]:
-    with running(counting(way)) as process, closing(HeapClock(identify(process.pid))) as heap:
+    with running(counting(way)) as process, closing(HeapClock(process.pid)) as heap:
         yield heap
 
 
@@ -101,7 +100,7 @@ def test_a_program_without_a_count_is_searched_less_and_less_often() -> None:
         taken.append(seconds)
         return False
 
-    with running(counting("nothing")) as process, closing(HeapClock(identify(process.pid), take)) as heap:
+    with running(counting("nothing")) as process, closing(HeapClock(process.pid, take)) as heap:
         for now in range(3600):
             assert list(heap.poll(float(now))) == []
     assert 10 <= len(taken) <= 20
@@ -111,7 +110,7 @@ def test_what_cannot_be_read_is_told_once() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
         time.sleep(0.2)
-        with closing(HeapClock(identify(process.pid))) as heap:
+        with closing(HeapClock(process.pid)) as heap:
             (told,) = watched(heap, bool)
             assert isinstance(told, SourceChanged) and not told.ok and "no CPython" in told.reason
             heap.poll(1000.0)
@@ -125,7 +124,7 @@ def test_what_cannot_be_read_is_no_news_while_a_log_tells() -> None:
     try:
         time.sleep(0.2)
         for line, is_told in ((lambda now: GenerationSeen(now, now), False), (lambda now: None, True)):
-            heap = HeapClock(identify(process.pid))
+            heap = HeapClock(process.pid)
             with closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
                 events = [event for now in range(60) for event in slowly(clocks, float(now))]
             assert any(isinstance(event, SourceChanged) for event in events) == is_told

@@ -146,7 +146,8 @@ class TrainerWatch:
                 log_end=self._log.read_last_text,
             )
             budget = self._session.examination_budget
-            self._examinations = stack.enter_context(closing(ExaminationLauncher(facts.target, budget=budget)))
+            examinations = ExaminationLauncher(facts.target, budget=budget, member_pids=self._readers.tree.adopted_pids)
+            self._examinations = stack.enter_context(closing(examinations))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
             if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
                 look = SignalHandlingLook(facts.target, self._signal_plan, budget=budget)
@@ -373,7 +374,8 @@ class TrainerWatch:
             self._remarks.append("another memwatch watches this process too, and gets its marks")
         diagnosis, budget = self._config.diagnosis, self._session.examination_budget
         if diagnosis.enabled and diagnosis.progress and not self._session.is_brief:
-            heap = HeapClock(self._facts.target) if budget is None else HeapClock(self._facts.target, budget.take)
+            may_take = (lambda _: True) if budget is None else budget.take
+            heap = HeapClock(self._facts.target.pid, may_take, member_pids=self._readers.tree.adopted_pids)
         is_alone = self._session.pace is None  # beside many others, memory is searched only where no log tells
         return Clocks(log, marks, heap, has_log=bool(log.paths), compares=is_alone)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from memwatch.app.watch_session import ExaminationBudget
@@ -28,6 +28,7 @@ class ExaminationRequest:
     target: Target
     asked: Diagnose
     uptime: float  # of the machine in seconds, at the time of the request
+    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the target
 
 
 class ExaminationLauncher:
@@ -38,9 +39,15 @@ class ExaminationLauncher:
 
     name = "diagnosis"
 
-    def __init__(self, target: Target, code: str = _EXAMINATION_CODE, budget: ExaminationBudget | None = None) -> None:
-        """`budget` is for the examinations of several trainers together."""
-        self._target, self._budget = target, budget
+    def __init__(
+        self,
+        target: Target,
+        code: str = _EXAMINATION_CODE,
+        budget: ExaminationBudget | None = None,
+        member_pids: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """`budget` is for the examinations of several trainers together; `member_pids` are as in the request."""
+        self._target, self._budget, self._member_pids = target, budget, member_pids
         self._workers = {is_recording: Worker(code, "the examination") for is_recording in (False, True)}
         self._running: dict[bool, Diagnose] = {}  # by whether it is a recording
         self._answered_t: dict[bool, float] = {}  # of workers that wait
@@ -55,7 +62,8 @@ class ExaminationLauncher:
         if self._budget is not None and not self._budget.take(asked.cpu_seconds):
             self._failed.append((asked, "the examinations of this node have used their CPU time"))
             return
-        request = ExaminationRequest(self._target, asked, time.clock_gettime(time.CLOCK_BOOTTIME))
+        uptime, member_pids = time.clock_gettime(time.CLOCK_BOOTTIME), tuple(self._member_pids())
+        request = ExaminationRequest(self._target, asked, uptime, member_pids)
         worker = self._workers[is_recording]
         try:
             if not self._is_sent(worker, request):

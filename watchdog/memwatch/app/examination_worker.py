@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.events import Diagnose
-from memwatch.core.examination import NOT_ASKED, Examination, ProcessSize, StackFrame, TypeCount
+from memwatch.core.examination import NOT_ASKED, Examination, StackFrame, TypeCount
 from memwatch.core.measurements import Target
-from memwatch.core.text_and_units import format_bytes, printable
+from memwatch.core.text_and_units import format_bytes
 from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.heap.program_modules import is_of_program
@@ -27,11 +27,10 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.diagnosis.memory_growth_recorder import record_profile
 from memwatch.diagnosis.thread_stacks import read_stacks
 from memwatch.errors import ConfigError, SourceError
-from memwatch.sources.kernel_files import parse_field, read_whole
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.pagemap import PagemapFile, read_memory_kinds, read_resident
-from memwatch.sources.memory.process_descendants import DescendantFinder
-from memwatch.sources.procfs import HostReader, read_stat
+from memwatch.sources.memory.process_descendants import find_largest_processes
+from memwatch.sources.procfs import HostReader
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system import json_and_yaml
 from memwatch.system.process_priority import lower_priority
@@ -51,7 +50,7 @@ ENDED = "the trainer ended meanwhile, or its process executes another program no
 MAX_RECORDING_CPU_SHARE = 0.25  # of a core, for a recording
 MAX_STACKS, MAX_FRAMES = 40, 16  # of a recording that are reported (chosen: more took 1.4 MB of a history)
 KEPT_BYTES = 96 << 20  # A process that is larger after an examination ends (chosen: it has 52 MB after a census).
-MAX_PROCESSES = 32  # of a trainer's descendants whose size is reported, the largest (chosen)
+MAX_PROCESSES = 32  # of a job, beside the trainer itself, whose size is reported, the largest (chosen)
 _FEW_OBJECTS, _FEW_BYTES = 100, 1 << 20  # a type that is not the program's and has fewer is not reported
 
 
@@ -191,7 +190,7 @@ def _examine_heap(request: ExaminationRequest) -> Examination:
         found = _read_whole_heap(target.pid, request.asked) if is_whole else names
         is_there = program is None or program.is_there()
     after_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - request.uptime  # sizes were read last
-    processes = _processes(request.target)
+    processes = tuple(find_largest_processes(request.target.pid, request.member_pids)[: 1 + MAX_PROCESSES])
     if not is_same_process(target) or not is_there:  # a process loses its memory before it ends
         return Examination(census_reason=ENDED, names_reason=ENDED, processes=processes)
     found = replace(
@@ -232,18 +231,6 @@ def _examined(request: ExaminationRequest) -> Target:
     if worker is None:
         return request.target
     return replace(request.target, pid=worker.pid, start_ticks=worker.start_ticks)
-
-
-def _processes(trainer: Target) -> tuple[ProcessSize, ...]:
-    """Return the trainer's own process, then its largest descendants."""
-    found = list[ProcessSize]()
-    with suppress(SourceError), closing(DescendantFinder()) as finder:
-        for pid in (trainer.pid, *finder.find_new(0.0, {trainer.pid})):
-            with suppress(SourceError, OSError):
-                status, stat = read_whole(f"/proc/{pid}/status"), read_stat(pid)
-                anon = parse_field(status, b"RssAnon:", b" kB\n", 1024) or 0
-                found.append(ProcessSize(pid, stat.start_ticks, printable(stat.name), anon))
-    return *found[:1], *sorted(found[1:], key=lambda one: -one.anon_bytes)[:MAX_PROCESSES]
 
 
 def _record_growth(request: ExaminationRequest) -> Examination:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import closing, suppress
 
+from memwatch.core.examination import ProcessSize
+from memwatch.core.text_and_units import printable
 from memwatch.errors import SourceError, TargetGoneError
-from memwatch.sources.kernel_files import HeldValue, read_whole
+from memwatch.sources.kernel_files import HeldValue, parse_field, read_whole
 from memwatch.sources.procfs import THREAD_GROUP, parse_last_pid, read_children, read_stat, read_tasks
 
 _CPU_SHARE = 0.001  # fraction of a core for searching: after a search of 1 ms the next comes a second later
 _FILE_SECONDS = 15e-6  # CPU seconds to read one file, measured on an idle machine; on a busy one it is three times that
 _FULL_WALK_SECONDS = 60.0  # between full walks while no PID was assigned
 _MAX_NEW_PIDS = 64  # new PIDs up to which they are checked one by one instead of by a full walk
+
+
+def find_largest_processes(pid: int, member_pids: Collection[int] = ()) -> list[ProcessSize]:
+    """Return process `pid`, and then its descendants and `member_pids`, the largest first; without those that ended."""
+    found = list[ProcessSize]()
+    with suppress(SourceError), closing(DescendantFinder()) as finder:
+        for one in (pid, *finder.find_new(0.0, {pid, *member_pids}), *member_pids):
+            with suppress(SourceError, OSError):
+                status, stat = read_whole(f"/proc/{one}/status"), read_stat(one)
+                anon = parse_field(status, b"RssAnon:", b" kB\n", 1024) or 0
+                found.append(ProcessSize(one, stat.start_ticks, printable(stat.name), anon))
+    return sorted(found, key=lambda each: (each.pid != pid, -each.anon_bytes))
 
 
 class DescendantFinder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from struct import unpack_from
@@ -21,15 +21,14 @@ from memwatch.diagnosis.heap.remote_memory import Hop, RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames, FrameValues
 from memwatch.errors import SourceError
-from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.log.unit_mentions import unit_from_name
-from memwatch.sources.memory.process_descendants import DescendantFinder
+from memwatch.sources.memory.process_descendants import find_largest_processes
 from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, number
 
 MOST_PLACES = 48  # that are returned, the outermost: a bound on the time to read them (chosen)
 SEARCH_SECONDS = 0.15  # of CPU; a program of torch and transformers takes 0.05 (measured)
 FIND_SECONDS = 3.0  # for the interpreter
-_MOST_DESCENDANTS = 3  # that are searched: a launcher's first child may be its helper (chosen)
+_MOST_OTHERS = 3  # processes of a job that are searched: a launcher's first child may be its helper (chosen)
 _MOST_OBJECTS = 3000  # that are read: a bound on time
 _STEPS = 2  # attributes from a variable (chosen): Trainer.state.global_step
 _LEVELS = 8  # of loops in one frame, and of what else it counts
@@ -119,13 +118,14 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def find_in_program(pid: int) -> FoundPlaces:
-    """Search process `pid` and, where that has no count with an end, its largest descendants: it may launch a trainer.
+def find_in_program(pid: int, member_pids: Collection[int] = ()) -> FoundPlaces:
+    """Search process `pid` and, where that has no count with an end, the largest others: it may launch a trainer.
 
-    SourceError, with a hint, when none of them can be read.
+    The others are its descendants and `member_pids`. SourceError, with a hint, when none of them can be read.
     """
     best, error = FoundPlaces(), None
-    for one in (pid, *_largest_descendants(pid)):
+    others = [one.pid for one in find_largest_processes(pid, member_pids) if one.pid != pid]
+    for one in (pid, *others[:_MOST_OTHERS]):
         try:
             found = find_places(one)
         except SourceError as raised:
@@ -137,15 +137,6 @@ def find_in_program(pid: int) -> FoundPlaces:
     if error is not None and not best.pid:
         raise error
     return best
-
-
-def _largest_descendants(pid: int) -> list[int]:
-    sizes = {}
-    with suppress(SourceError), closing(DescendantFinder()) as finder:
-        for one in finder.find_new(0.0, {pid}):
-            with suppress(SourceError):
-                sizes[one] = int(read_whole(f"/proc/{one}/statm").split()[1])
-    return sorted(sizes, key=lambda one: -sizes[one])[:_MOST_DESCENDANTS]
 
 
 def find_places(pid: int) -> FoundPlaces:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 
 from memwatch.core.events import Event, GenerationSeen, SourceChanged
-from memwatch.core.measurements import Target
 from memwatch.errors import SourceError
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY
 from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, PlaceReader
@@ -26,6 +26,14 @@ RISES, RISES_UNNAMED = 2, 5  # that a place needs, and one without a unit's name
 TELL_SECONDS = 0.9
 MOST_READ = 12  # places that are read at each tick, so that this takes 0.1 ms (measured: 6 us each)
 _CODE = "from memwatch.sources.progress.heap_clock import serve; serve()"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The request to search a trainer and the other processes of its job."""
+
+    pid: int
+    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the trainer
 
 
 class _Watched:
@@ -75,9 +83,15 @@ class HeapClock:
 
     name = "progress"
 
-    def __init__(self, target: Target, may_take: Callable[[float], bool] = lambda _: True, code: str = _CODE) -> None:
+    def __init__(
+        self,
+        pid: int,
+        may_take: Callable[[float], bool] = lambda _: True,
+        code: str = _CODE,
+        member_pids: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         """`may_take` takes CPU seconds from the budget of several watches; False: there are none now."""
-        self._target, self._may_take, self._code = target, may_take, code
+        self._pid, self._may_take, self._code, self._member_pids = pid, may_take, code, member_pids
         self._task: Task[FoundPlaces] | None = None
         self._reader: PlaceReader | None = None
         self._due_t, self._pause_seconds = math.inf, PAUSES_SECONDS[0]
@@ -122,9 +136,8 @@ class HeapClock:
             self._due_t = now + self._pause_seconds
             self._pause_seconds = min(2.0 * self._pause_seconds, PAUSES_SECONDS[1])
             if self._may_take(TASK_CPU_SECONDS):
-                self._task = Task(
-                    self._code, self._target, FoundPlaces, name="the search", seconds=TASK_SECONDS, now=now
-                )
+                request = SearchRequest(self._pid, tuple(self._member_pids()))
+                self._task = Task(self._code, request, FoundPlaces, name="the search", seconds=TASK_SECONDS, now=now)
 
     def _take(self, now: float, found: FoundPlaces) -> Iterator[Event]:
         if found.reason and found.reason != self._reason and not self.watched:
@@ -198,15 +211,15 @@ class HeapClock:
 
 
 def serve() -> None:
-    """In a process of its own: answer a Target with FoundPlaces."""
-    serve_task(Target, _answer)
+    """In a process of its own: answer a SearchRequest with FoundPlaces."""
+    serve_task(SearchRequest, _answer)
 
 
-def _answer(target: Target) -> FoundPlaces:
+def _answer(request: SearchRequest) -> FoundPlaces:
     from memwatch.sources.progress.counter_search import find_in_program
 
     try:
-        return find_in_program(target.pid)
+        return find_in_program(request.pid, request.member_pids)
     except SourceError as error:
         return FoundPlaces(reason=str(error))
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
