@@ -44,6 +44,7 @@ PREFIXES: dict[str, Wrap] = {
     "basicConfig": lambda s: f"INFO:root:{s}\n",
     "logging": lambda s: f"2026-11-21 03:52:47,123 - my.trainer - INFO - {s}\n",
     "transformers": lambda s: f"[INFO|trainer.py:2128] 2024-05-01 12:00:00,123 >> {s}\n",
+    "file and line": lambda s: f"Mon, 22 Aug 2016 08:58:58 ga.py[line:86] INFO {s}\n",
     "gensim": lambda s: f"2026-11-21 03:52:47,123 : INFO : {s}\n",
     "a level": lambda s: f"INFO: {s}\n",
     "a time": lambda s: f"2026-11-21T03:52:47Z {s}\n",
@@ -122,7 +123,7 @@ TOTALS = {
         |max-epochs: 50|train.epochs: 50|Epochs ...... 50|TOTAL EPOCHS 50|args.epochs=50|epoch_num: 50|max_epoch=50""",
     "step": """max_steps=50|max_steps      : 50|--max-steps 50|--max_train_steps=50|num_training_steps = 50
         |total steps: 50|Total training steps: 50|training for 50 steps|train_steps: 50|MAX_STEPS = 50
-        |total_train_steps=50|target steps 50""",
+        |total_train_steps=50|target steps 50|Start 50 train steps.""",
     "iteration": """n_iterations: 50|--iterations 50|max_iters = 50|num_iters: 50|MAX_ITER: 50|iterations: 50|niter=50
         |iters: 50""",
     "generation": "n_gen: 50|generations = 50|--generations 50|MAX_GENERATIONS=50|ngen=50|Running 50 generations",

@@ -225,3 +225,6 @@ k("rounded steps with a part","step",None,R(200,2400,200),"".join(f"step:{i if i
 k("percent alone","percent",100,R(0,40),"".join(f"\rProgress: {i/2:5.1f}% words/sec/thread: 21345 lr: 0.04{i} loss: 2.{i} ETA: 0h{20-i//8}m" for i in R(80))+"\n")
 k("percent done","percent",100,R(0,100,10),"".join(f"{i}% done, best 0.3{i} of 7 restarts\n" for i in R(0,100,10)))
 k("percents of each part","epoch",None,R(1,4),"".join("".join(f"Progress: {p}%\n" for p in R(0,101,10))+f"epoch {e} loss 0.3\n" for e in R(1,4)))
+k("a unit in brackets","epoch",None,R(1,21),"".join(f"2026_08_19_16_{i:02}_49 [Epoch] {i:03} [Loss] loss_span 0.8{i} class_error 44.{i}\n" for i in R(1,21)))
+k("a number alone behind the level","step",None,R(1,21),"".join(f"Mon, 22 Aug 2016 08:58:{i:02} ga.py[line:86] INFO {i} The rate of each is:\n[0.0{i}1, 0.02]\n" for i in R(1,21)))
+k("a bar of scaled counts","step",200_000,R(1000,21_000,1000),"\r".join(f"train:  {i//2}%|#    | {i:.2f}k/200k [00:{i:02}<01:10, 14.3kit/s]" for i in R(1,21))+"\n")

@@ -29,6 +29,7 @@ from memwatch.sources.log.unit_mentions import (
     find_unit_mentions,
     may_name_unit,
     unit_from_name,
+    whole_number,
 )
 
 MAX_COUNTERS = 128  # followed at a time; then the least useful and longest unchanged are dropped
@@ -45,24 +46,28 @@ _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 # `loss: 0.31, `: figures in a bar's description
 _FIGURES = re.compile(r"[\w./ ]{0,30}[:=]\s{0,4}[-+]?[0-9][0-9.e+-]{0,20}[,;]?")
 
+# 12.9k/200k, of tqdm(unit_scale=True)
+_DONE = r"(?P<done>[0-9]{1,15}|[0-9.]{1,6}[kM])/"
+_TOTAL = r"(?P<total>[0-9]{1,15}|[0-9.]{1,6}[kM])"
+
 # Epoch 3:  13%|###   | 5/38 [00:00<00:02, 14.30it/s, loss=0.6]
 _BAR = re.compile(
     r"(?P<description>.{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?\|[^|\w]{0,400}[0-9]?[^|\w]{0,400}\|[ ]{0,4}"
-    r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15}|\?)[ ]?\[[^\]]{0,400}\]"
+    rf"{_DONE}(?:{_TOTAL}|\?)[ ]?\[[^\]]{{0,400}}\]"
 )
 # Epoch 4/4  ━━━━━━━╸━━━━ 25/38 0:00:00 • 0:00:00 49.10it/s  |  640: 100% ━━━━━━━━━━━━ 4/4 1.2it/s 3.2s
 _LINE_BAR = re.compile(
     r"(?P<description>[^━╸╺]{0,200}?)(?::[ ]{0,4})?(?:[ ]{0,4}[0-9]{1,3}%)?[ ]{0,4}[━╸╺][━╸╺─ ]{2,400}[ ]"
-    r"(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ].*"
+    rf"{_DONE}{_TOTAL}[ ].*"
 )
 # epoch |███-----| 40.00% [4/10 00:04<00:06 0.31]
 _FAST_BAR = re.compile(
     r"(?P<description>[^|]{0,200}?)\|[^|]{0,400}\|[ ][0-9.]{1,6}%[ ]"
-    r"\[(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ][^\]]{0,200}\]"
+    rf"\[{_DONE}{_TOTAL}[ ][^\]]{{0,200}}\]"
 )
 # train: 100% 1626/1626 [22:57<00:00,  1.18it/s], where there was no room for the bar itself
 _BARLESS = re.compile(
-    r"(?P<description>.{0,200}?)(?::[ ]{0,4})?[0-9]{1,3}%[ ]{1,4}(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})[ ]?"
+    rf"(?P<description>.{{0,200}}?)(?::[ ]{{0,4}})?[0-9]{{1,3}}%[ ]{{1,4}}{_DONE}{_TOTAL}[ ]?"
     r"\[[0-9:?]{1,12}<[^\]]{0,400}\]"
 )
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
@@ -158,7 +163,7 @@ class CounterFinder:
             if _unit_of_bar(match["description"], match[0]) is None:
                 return changed
             return self._count_bar(line, match, match["description"].strip()) or changed
-        if match["total"] == "?" or self.expects_first_row:  # a bar in the place of a table's next row
+        if match["total"] is None or self.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
@@ -270,7 +275,7 @@ class CounterFinder:
 
     def _count_bar(self, line: LineText, match: re.Match[str], description: str) -> bool:
         unit = _unit_of_bar(description, match[0])
-        done, total = int(match["done"]), int(match["total"])
+        done, total = whole_number(match["done"]), whole_number(match["total"])
         positions = match.start("done"), match.start("total")
         key = f"bar {_DIGITS.sub('#', _FIGURES.sub('', description)).strip()} {total}"
         required, priority = (3, UNNAMED_PRIORITY) if unit is None else (1, None)

@@ -15,9 +15,11 @@ _DOCKER = re.compile(
 _JSON_ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9a-fA-F]{4})|(?P<char>.))")
 _JSON_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
-_MONTH = "(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_WEEKDAY = "(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DATE = r"\d{4}[-/.]\d\d[-/.]\d\d"
-_DAY = rf"(?:{_DATE}|\d\d[-/.]\d\d[-/.]\d{{2,4}}|\d\d[/-]\d\d|{_MONTH} [ \d]\d)"
+_IN_WORDS = rf"{_WEEKDAY}(?:{_MONTH} [ \d]\d|\d{{1,2}}[ -]{_MONTH}[ -]\d{{4}})"
+_DAY = rf"(?:{_DATE}|\d\d[-/.]\d\d[-/.]\d{{2,4}}|\d\d[/-]\d\d|{_IN_WORDS})"
 _CLOCK = r"\d{1,2}:\d\d:\d\d(?:[.,:]\d{1,9})?(?: ?(?:Z|UTC|[AP]M|[+-]\d\d:?\d\d))?(?: \d{4})?"
 _STAMP = rf"(?:{_DAY}[T ,_-]{{1,2}}{_CLOCK}|{_DATE}(?=[ \]])|{_CLOCK})"
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS)"
@@ -38,6 +40,7 @@ _BEFORE_TEXT = re.compile(
     r"(?:"
     rf"[DIWEF]\d{{4,8}} {_CLOCK} +\d{{1,8}} [\w./-]{{1,60}}:\d{{1,6}}\]"  # absl, glog
     rf"|\[{_LEVEL}\|[\w./-]{{1,60}}:\d{{1,6}}\]"  # transformers
+    r"|[\w./-]{1,60}\.py ?\[line:\d{1,6}\]"  # logging's %(filename)s[line:%(lineno)d]
     rf"|\[{_DAY} {_CLOCK} [\w.]{{1,60}}\]:"  # detectron2
     rf"|\[{_STAMP}\]|\({_STAMP}\)|{_STAMP}"
     rf"|\[{_LEVEL}\s{{0,4}}\]|<{_LEVEL}>| {{0,40}}{_LEVEL}(?![\w=.])"

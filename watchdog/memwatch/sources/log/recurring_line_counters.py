@@ -35,6 +35,7 @@ _MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%
 MEASURED_NOUNS = frozenset(
     "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
+_LEVELS = frozenset({"debug", "info", "warn", "warning", "error"})  # of a log
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
 _NUMBER = re.compile(r"[0-9]+|F+")  # of a line whose other numbers are masked
@@ -126,6 +127,7 @@ def line_shape(text: str) -> str:
 def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
+    noun = UNNAMED_UNIT if noun in _LEVELS else noun
     if noun in MEASURED_NOUNS and not _SIMULATION_TIME.fullmatch(plain):
         return None
     of = _OF_TOTAL.match(plain, match.end())

@@ -44,9 +44,10 @@ _TOTAL = r"(?P<total>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
 _ENDS = r"(?![\w%]|[.:][0-9])"
 _OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de)[ ]{0,12}"
 _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
-# Epoch 3/10:  |  generation = 3  |  [Gen 3 of 25]  |  Epoch(train) [3][ 50/200]  |  "epoch": 3  |  Iteration No: 3
+# Epoch 3/10: | generation = 3 | [Gen 3 of 25] | [Epoch] 003 | Epoch(train) [3][ 50/200] | "epoch": 3 | Iteration No: 3
 _WORD = re.compile(
-    rf"(?<![^\W_])(?P<word>{_ALL_WORDS})(?P<plural>s?)(?:\([a-z]{{2,10}}\))?(?: no\b| number\b)?"
+    rf"(?:(?P<open>\[)|(?<![^\W_]))(?P<word>{_ALL_WORDS})(?P<plural>s?)(?(open)\]?)"
+    r"(?:\([a-z]{2,10}\))?(?: no\b| number\b)?"
     rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}{_ENDS}"
     rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
@@ -120,7 +121,8 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     for match in matches:
         unit = _UNITS[match["word"]]
         plural = bool(match.groupdict().get("plural"))
-        before = max(0, match.start() - _BEFORE_CHARS), match.start()
+        start = match.start("word")
+        before = max(0, start - _BEFORE_CHARS), start
         if (
             unit in found
             or (plural and match["word"] == "ep")
@@ -143,17 +145,17 @@ def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) 
     total = match["total"]
     return UnitMention(
         unit,
-        _whole_number(match["index"]),
+        whole_number(match["index"]),
         match.start("index"),
         int(total.replace(",", "")) or None if total else None,
-        match.start(),
+        match.start("word"),
         match.end(),
         sure,
         plural,
     )
 
 
-def _whole_number(text: str) -> int:
-    """The value of `1,200` and of `1.2k`."""
-    factor = {"k": 1000, "m": 1_000_000}.get(text[-1])
+def whole_number(text: str) -> int:
+    """The value of `1,200`, `1.2k` and `3M`."""
+    factor = {"k": 1000, "m": 1_000_000}.get(text[-1].lower())
     return round(float(text[:-1]) * factor) if factor else int(text.replace(",", ""))
