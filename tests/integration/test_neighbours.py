@@ -113,6 +113,8 @@ def test_a_worker_that_a_daemon_started_is_of_the_job(folder: Folder, cgroup: Pa
     assert forecasts
     assert all(19 <= one["oom_gen"] <= 23 and 10e6 < one["growth_per_gen"] < 14e6 for one in forecasts), forecasts
     assert all("by workers that are no children: " in one["text"] for one in forecasts)
+    findings = named(events, "finding")
+    assert findings and all("in worker" in one["text"] for one in findings), findings
     used = [one["used"] for one in named(events, "forecast")]
     assert used == sorted(used), "it never falls to what the tree alone uses"
     (exited,) = named(events, "exited")

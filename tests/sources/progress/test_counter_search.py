@@ -133,6 +133,15 @@ def test_a_launcher_is_looked_through() -> None:
         subprocess.run(["pkill", "-P", str(launcher.pid)], check=False)
 
 
+def test_workers_that_are_no_descendants_are_looked_into() -> None:
+    with running(counting(HERE, "nothing")) as driver, running(counting(HERE, "trainer")) as worker:
+        end = time.monotonic() + 20
+        while not (found := find_in_program(driver.pid, [worker.pid])).places and time.monotonic() < end:
+            time.sleep(0.1)
+        assert found.pid == worker.pid
+        assert "Trainer.global_step" in {place.name for place in found.places}
+
+
 def test_what_is_no_python_says_so() -> None:
     process = subprocess.Popen(["sleep", "60"])
     try:
