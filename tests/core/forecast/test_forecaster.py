@@ -339,11 +339,11 @@ def test_growth_in_one_part_of_the_first_generations_is_none_to_speak_of_yet(hou
 # --- gauges ---
 
 
-def filled(trace: Trace, until: float, pace: float, capacity: float) -> Outlook:
+def filled(trace: Trace, until: float, pace: float, capacity: float, unit_bytes: float | None = None) -> Outlook:
     """What is said at a time when a gauge was read at every row: it has risen by `pace` a second since the first."""
     forecaster, said = Forecaster(), Outlook(Verdict.WARMING_UP, None, None)
     for row in fed((r for r in trace.rows if r.t <= until), forecaster):
-        gauge = Gauge("buffer", min(pace * row.t, capacity), capacity, row.t)
+        gauge = Gauge("buffer", min(pace * row.t, capacity), capacity, row.t, unit_bytes=unit_bytes)
         said = forecaster.outlook(row.t, row.limit, None, None, (gauge,))
     return said
 
@@ -355,6 +355,16 @@ def test_growth_that_a_gauge_explains_is_no_leak_and_ends_with_it() -> None:
     fits = filled(trace, until, 10.0, 10.0 * 1.3 * until)  # full when 30 % more time is over: below the limit
     assert fits.verdict is Verdict.GROWING
     assert fits.forecast is not None and fits.forecast.eta_seconds is None
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.9, Verdict.GROWING), (0.001, Verdict.LEAK)])
+def test_what_holds_next_to_nothing_of_the_growth_does_not_explain_it(share: float, verdict: Verdict) -> None:
+    trace = generators.linear_leak(0)
+    until = trace.truth.begins_t[9]
+    plain = at(trace, until).trend
+    assert plain is not None
+    unit_bytes = share * plain.growth_per_second / 10.0
+    assert filled(trace, until, 10.0, 10.0 * 1.3 * until, unit_bytes).verdict is verdict
 
 
 def test_a_buffer_that_does_not_fit_still_meets_the_limit() -> None:

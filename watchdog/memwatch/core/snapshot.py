@@ -188,6 +188,7 @@ class Gauge:
     t: float
     seldom: bool = False  # measured by examinations only
     in_bytes: bool = False  # it counts bytes, not items
+    unit_bytes: float | None = None  # that one item holds, as it was measured; None: not known
 
 
 @dataclass(frozen=True, slots=True)

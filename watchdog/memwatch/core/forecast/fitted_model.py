@@ -246,11 +246,12 @@ def _explaining(
             continue
         # without the open generation
         known = [p for p in points if readings.times[0] <= p.t <= readings.known_until and p.weight >= 1.0]
-        found.append(_along(own, known, readings, days, t))
-    explaining = [one for one in found if one is not None]
+        one = _along(own, known, readings, days, t)
+        if one is not None and readings.may_take(one.component.fit.best.slope):
+            found.append(one)
     told = [name for name, readings in gauges.items() if math.isinf(readings.known_until)]
     return sorted(
-        explaining,
+        found,
         key=lambda one: (math.isinf(one.level.capacity), one.name not in told, -one.component.fit.r_squared),
     )
 

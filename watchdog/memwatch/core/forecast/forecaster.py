@@ -197,6 +197,7 @@ class Forecaster(GrowthEvidence):
         for gauge in gauges:
             used = self._used_at(gauge.t) if gauge.seldom else self._used
             readings = self._gauges.setdefault(gauge.name, GaugeReadings(gauge.name, in_bytes=gauge.in_bytes))
+            readings.unit_bytes = gauge.unit_bytes
             is_new = readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
             if is_new and len(readings.values) <= EXPLAINED_POINTS:  # each of the first tells much
                 self._course_until = -math.inf

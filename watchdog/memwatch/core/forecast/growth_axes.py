@@ -16,6 +16,10 @@ STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and un
 SURE = 4.0  # standard errors of a change in length that is believed
 STEADY = 0.02  # a generation's length that changes by less than this share from one to the next stays as it is
 KEPT_READINGS = 256  # of a gauge
+# A tenth of the growth along a gauge is in what it counts, or another thing grows: other containers may fill in step, and
+# some memory of an item cannot be measured. (Chosen: the items of stable-baselines3's ep_info_buffer hold 200 bytes
+# each, and those of its replay buffer nearly all; memory grew by 3 MB for each.)
+MEASURED_SHARE = 0.1
 STALE = 1.5  # times the longer of the latest two times between readings: a gauge that is told seldom has ceased
 
 
@@ -156,6 +160,7 @@ class GaugeReadings:
         self.values: list[float] = []
         self.used: list[float] = []  # bytes in use at these times
         self.capacity: float | None = None
+        self.unit_bytes: float | None = None  # that one unit holds, as it was measured; None: not known
         self._capacity_moved = False
         self.known_until = math.inf  # from its first reading until then its value is known
         self.stale_from = math.inf  # after this it was read too long ago to go by it
@@ -183,6 +188,10 @@ class GaugeReadings:
         if len(self.times) >= KEPT_READINGS:
             self.times, self.values, self.used = self.times[::2], self.values[::2], self.used[::2]
         return True
+
+    def may_take(self, unit_bytes: float) -> bool:
+        """Whether memory may grow by so much with each unit: what was measured is enough of it."""
+        return self.unit_bytes is None or self.unit_bytes >= MEASURED_SHARE * unit_bytes
 
     @property
     def capacity_or_infinity(self) -> float:

@@ -232,7 +232,10 @@ def _fill_level(path: str, record: ExaminationRecord) -> Gauge | None:
     items, capacity = record.items.get(path, (0, None))
     if capacity is None or not 0 < items <= capacity or not _BUFFER.search(path):
         return None
-    return Gauge(f"items of {without_main_module(path)}", items, capacity, record.t, seldom=True)
+    size = record.containers.get(path)
+    unit_bytes = None if size is None else size / items
+    name = f"items of {without_main_module(path)}"
+    return Gauge(name, items, capacity, record.t, seldom=True, unit_bytes=unit_bytes)
 
 
 def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
