@@ -228,3 +228,8 @@ k("percents of each part","epoch",None,R(1,4),"".join("".join(f"Progress: {p}%\n
 k("a unit in brackets","epoch",None,R(1,21),"".join(f"2026_08_19_16_{i:02}_49 [Epoch] {i:03} [Loss] loss_span 0.8{i} class_error 44.{i}\n" for i in R(1,21)))
 k("a number alone behind the level","step",None,R(1,21),"".join(f"Mon, 22 Aug 2016 08:58:{i:02} ga.py[line:86] INFO {i} The rate of each is:\n[0.0{i}1, 0.02]\n" for i in R(1,21)))
 k("a bar of scaled counts","step",200_000,R(1000,21_000,1000),"\r".join(f"train:  {i//2}%|#    | {i:.2f}k/200k [00:{i:02}<01:10, 14.3kit/s]" for i in R(1,21))+"\n")
+k("ordinals","step",None,R(1,21),"".join(f"current step: {i}th step\nbatch loss:4.02{i}\n" for i in R(1,21)))
+k("ordinals before the unit","epoch",None,R(1,8),"".join(f"the {i}th epoch took 3.{i} s\n" for i in R(1,8)))
+k("the run itself is counted","step",1882,R(10,400,10),"".join(f"I1216 14:32:56.861886 139628846601088 train.py:120] [Train {i}/1882] loss 0.{i}\n" for i in R(10,400,10)))
+k("one letter between tabs","e",None,R(1,15),"".join(f"e:\t{i}\ts:\t9058\tBest accuracy: 0.77{i} current accu: 0.76{i}\n" for i in R(1,15)))
+k("numbers that pass a thousand","epoch",None,[1,2,3],"".join(f"Ep. {e} : Up. {100*(i+30*(e-1))} : Sen. {117_141*i:,} : Cost 86.0{i} : Time {79+i}.4s\n" for e in (1,2,3) for i in R(1,31)))

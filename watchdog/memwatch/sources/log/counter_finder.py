@@ -179,6 +179,7 @@ class CounterFinder:
         self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
         if unnamed and not known:
             changed |= self._count_percent(line)
+        if unnamed and (not known or self._recurring.has_shape_of(line.line.text)):
             changed |= self._count_recurring(line.line)
         return changed
 

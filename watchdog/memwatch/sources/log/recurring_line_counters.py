@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
+from memwatch.sources.log.unit_mentions import whole_number
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -16,10 +17,11 @@ _MAX_LINES_UNMOVED = 256  # lines after which a number that never increased is p
 _MAX_INTEGERS = 12  # of a line that are followed
 
 _DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |####      |, [=====>....]
-_DIGITS = re.compile(r"[0-9]+")
+_GROUPED = r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w,])"  # 1,200
+_DIGITS = re.compile(rf"{_GROUPED}|[0-9]+")
 # 1 hour, 3 minutes | 59 m, 15 s: a time left changes its words as it passes the hour
 _DURATION = (
-    r"\b(?:[0-9]+(?:\.[0-9]+)?\s?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)(?![^\W\d])"
+    r"\b(?:[0-9]+(?:\.[0-9]+)? ?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)(?![^\W\d])"
     r"(?:,? and |, | )?){1,5}"
 )
 # Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
@@ -31,14 +33,14 @@ _NO_COUNTER = re.compile(
 _NO_NUMBER = re.compile(r"(?<!\S)(?:--|[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?!\S)")
 _ONE_BRACKET = str.maketrans("[]", "()")  # `(-12.3) [-11.9]`: the best one in other brackets
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
-_MEASURE = re.compile(r"\s?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
+_MEASURE = re.compile(r" ?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")
 MEASURED_NOUNS = frozenset(
     "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
 _LEVELS = frozenset({"debug", "info", "warn", "warning", "error"})  # of a log
 # did chunk 3 | E3 | [3]
-_INTEGER = re.compile(r"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{2}))[0-9]{1,15}(?![\w.])")
-_NUMBER = re.compile(r"[0-9]+|F+")  # of a line whose other numbers are masked
+_INTEGER = re.compile(rf"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{{2}}))(?:{_GROUPED}|[0-9]{{1,15}}(?![\w.]))")
+_NUMBER = re.compile(rf"{_GROUPED}|[0-9]+|F+")  # of a line whose other numbers are masked
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
 
@@ -83,7 +85,7 @@ class RecurringLines:
             del numbers[number]  # it was a fraction this time
         found = [(number, match) for number, match in found if number in numbers]
         for number, match in found:
-            numbers[number].move(int(match[0]))
+            numbers[number].move(whole_number(match[0]))
             if _OF_TOTAL.match(plain, match.end()):
                 numbers[number].is_uneven = False  # `641/1875 ━━━━━`: drawn now and then
         restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
@@ -93,6 +95,10 @@ class RecurringLines:
             if not _is_ruled_out(numbers[number])
         )
         return shape, [candidate for candidate in candidates if candidate is not None]
+
+    def has_shape_of(self, text: str) -> bool:
+        """Whether lines like this one are followed: a number that misses one of them would seem to jump."""
+        return bool(self._numbers) and line_shape(text[:_TEXT_CHARS]) in self._numbers
 
     def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""
@@ -130,6 +136,6 @@ def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> 
     noun = UNNAMED_UNIT if noun in _LEVELS else noun
     if noun in MEASURED_NOUNS and not _SIMULATION_TIME.fullmatch(plain):
         return None
-    of = _OF_TOTAL.match(plain, match.end())
-    total = int(of[1]) if of and int(of[1]) >= int(match[0]) else None
-    return CandidateNumber(number, match.start(), int(match[0]), noun, total or None, required)
+    of, value = _OF_TOTAL.match(plain, match.end()), whole_number(match[0])
+    total = int(of[1]) if of and int(of[1]) >= value else None
+    return CandidateNumber(number, match.start(), value, noun, total or None, required)

@@ -48,12 +48,14 @@ _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reve
 _WORD = re.compile(
     rf"(?:(?P<open>\[)|(?<![^\W_]))(?P<word>{_ALL_WORDS})(?P<plural>s?)(?(open)\]?)"
     r"(?:\([a-z]{2,10}\))?(?: no\b| number\b)?"
-    rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}{_ENDS}"
+    rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}(?:st|nd|rd|th)?{_ENDS}"
     rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
 _BEFORE_WORD = re.compile(
     r"第[ ]{0,3}(?P<index>[0-9]{1,15})(?:[ ]?/[ ]?(?P<total>[0-9]{1,15}))?[ ]{0,3}(?P<word>[轮代步])"
 )
+# 3rd epoch | after the 20th generation
+_ORDINAL = re.compile(rf"(?<![\w.])(?P<index>[0-9]{{1,15}})(?:st|nd|rd|th)[ -](?P<word>{_ALL_WORDS})\b(?P<total>(?!))?")
 # Progress: 31 / 2000 total iterations  |  10/300 epochs done
 _BEFORE_PLURAL = re.compile(
     rf"(?<![\w.,/])(?P<index>[0-9]{{1,15}}){_OF}(?P<total>[0-9]{{1,15}}) "
@@ -64,6 +66,7 @@ _NOUN_OF = re.compile(
     r"(?<![\w-])(?P<word>[^\W\d_]{3,20})[ ]{0,2}[:=#\[(]?[ ]{0,4}(?P<index>[0-9]{1,9})"
     r"[ ]{0,2}(?:/|of)[ ]{0,2}(?P<total>[0-9]{1,9})(?![\w%/]|[.:][0-9])"
 )
+_WHOLE_RUN = frozenset({"train", "training", "learning", "progress", "fitting"})  # `[Train 960/1882]`: it names no unit
 # `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
 _OTHER = re.compile(
     r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|no|this|(?:in|per|of)(?=_))"
@@ -118,6 +121,7 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
         matches += [m for m in _BEFORE_PLURAL.finditer(text, 0, end) if m.start("index") not in taken]
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
+    matches += _ORDINAL.finditer(text, 0, end)
     for match in matches:
         unit = _UNITS[match["word"]]
         plural = bool(match.groupdict().get("plural"))
@@ -138,7 +142,7 @@ def find_counted_nouns(text: str, end: int) -> Iterator[UnitMention]:
     """Yield the first other noun of which `text[:end]` says `3 of 10`."""
     match = _NOUN_OF.search(text, 0, end)
     if match is not None and int(match["index"]) <= int(match["total"]) and match["word"] not in _NAMES:
-        yield _mention(match, match["word"], sure=False)
+        yield _mention(match, "step" if match["word"] in _WHOLE_RUN else match["word"], sure=False)
 
 
 def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> UnitMention:
