@@ -62,6 +62,18 @@ def test_what_is_little_of_the_growth_that_is_forecast_is_no_cause(forecast: flo
     assert [one.cause for one in found] == causes
 
 
+@pytest.mark.parametrize(("times", "confidence"), [(1.0, 0.6), (2.5, 0.48), (5.0, None)])
+def test_what_is_only_part_of_the_growth_is_named_with_less_confidence(times: float, confidence: float | None):
+    """Only the program's names are known, and memory grows so many times faster than what they lead to."""
+    names = ExaminationHistory(0.0)
+    for generation, one in enumerate(kept("torch.Tensor"), 1):
+        names.add(examined(generation, **one | {"used": int(times * one["used"])}))
+    causes = find_causes(ExaminationHistory(0.0), names, SITUATION)
+    found = [(one.holder, one.confidence) for one in causes.findings]
+    assert found == ([] if confidence is None else [("__main__.Trainer.kept[i]", confidence)])
+    assert causes.explained == (times == 1.0), "else the whole heap is still wanted"
+
+
 @pytest.mark.parametrize(("generations", "causes"), [(3, []), (4, []), (5, ["unbounded_container"])])
 def test_the_same_objects_that_become_larger_may_be_done_soon(generations: int, causes: list[str]):
     members = {

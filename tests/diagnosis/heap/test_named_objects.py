@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from memwatch.app.examination_worker import _resident_reader
 from memwatch.core.examination import Census
 from memwatch.diagnosis.heap.named_objects import look_at_names
+from memwatch.errors import SourceError
 from support.processes import running
 
 READY = "\nprint('ready', flush=True)\nsys.stdin.read()\n"
@@ -218,6 +220,26 @@ def test_a_buffer_that_fills_is_told_with_what_is_in_memory(package: str) -> Non
         (large,) = looked(program.pid).large
     assert large.path == "__main__.Buffer.data" and large.bytes >> 20 == 64
     assert large.resident_bytes == pytest.approx(16 << 20, rel=0.1)
+
+
+def test_an_interpreter_that_ends_has_no_names_instead_of_an_empty_heap() -> None:
+    """Its last function has returned, and C's exit() still runs."""
+    code = """
+import ctypes
+kept, libc = [bytes(5000) for _ in range(400)], ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.pause, ctypes.c_void_p), None, None)  # waits in C's exit()
+print('ready', flush=True)
+"""
+    with running([sys.executable, "-c", code]) as process:
+        end = time.monotonic() + 20.0
+        while time.monotonic() < end:
+            try:
+                looked(process.pid)
+            except SourceError as error:
+                assert "no function of Python runs in it" in str(error) or "no CPython" in str(error)
+                return
+            time.sleep(0.05)
+    raise AssertionError("it was looked into for ever")
 
 
 def test_a_look_at_many_objects_is_bounded() -> None:

@@ -16,9 +16,9 @@ STEP_AGREES, STEP_DIFFERS = 0.2, 0.3  # the latest two lengths are alike, and un
 SURE = 4.0  # standard errors of a change in length that is believed
 STEADY = 0.02  # a generation's length that changes by less than this share from one to the next stays as it is
 KEPT_READINGS = 256  # of a gauge
-# A tenth of the growth along a gauge is in what it counts, or another thing grows: other containers may fill in step, and
-# some memory of an item cannot be measured. (Chosen: the items of stable-baselines3's ep_info_buffer hold 200 bytes
-# each, and those of its replay buffer nearly all; memory grew by 3 MB for each.)
+# So much of the growth along a gauge is in what it counts, or something else grows: other containers may fill in step,
+# and some memory of an item cannot be measured. (Chosen: beside a replay buffer that filled, memory grew by 3 MB with
+# each item of a list of 200 bytes an item.)
 MEASURED_SHARE = 0.1
 STALE = 1.5  # times the longer of the latest two times between readings: a gauge that is told seldom has ceased
 

@@ -34,6 +34,8 @@ from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, since_text, without_main_module
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
+# Or this share, if nothing else is known, with less confidence: half of what a list of tensors cost was the allocator's.
+MAY_EXPLAIN = 0.25
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
 SEVERAL = 4  # Generations in which one sees objects that live for a part of each, and growth that ends (chosen).
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
@@ -124,6 +126,9 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
             drivers = named_drivers if are_newer else drivers
         taken = {one.growth.name for one in findings}
         return Causes([*(one for one in filling if one.growth.name not in taken), *findings], drivers, explained, heaps)
+    if not found and memory is not None and not is_calm and MAY_EXPLAIN <= known < EXPLAINS:
+        part = _held_findings(names, context, memory, attributes)
+        found = [replace(one, confidence=round(one.confidence * known / EXPLAINS, 2)) for one in part]
     found = sorted((*beside, *found), key=lambda finding: -finding.growth.per_unit)
     return Causes([*filling, *found], named_drivers, explained, heaps if heaps.records and not found else names)
 

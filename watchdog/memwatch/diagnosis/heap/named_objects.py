@@ -225,7 +225,10 @@ class NamedObjects:
         """Return what has a name, that of the program's globals and variables first, then what is further away."""
         found: list[_Named] = []
         waiting: deque[_Waiting] = deque()
-        for namespace in dict.fromkeys(self._frames.globals()):
+        namespaces = dict.fromkeys(self._frames.globals())
+        if not namespaces:
+            raise SourceError("no function of Python runs in it: it begins, or ends")
+        for namespace in namespaces:
             waiting.extend(self._globals(namespace))
         for address, name in self._frames.local_variables().items():
             waiting.append(_Waiting(address, name, None, 1))
