@@ -521,3 +521,25 @@ def test_what_grows_on_a_gpu_is_the_cache_or_tensors(per: int, cause: str | None
 
 def test_without_torch_nothing_is_said_of_a_gpu():
     assert after([{"used": GB, "gpu": n * GB} for n in (1, 2, 3, 4)]) == ([], [])
+
+
+def test_a_local_variable_that_was_gone_in_between_is_what_a_function_works_with():
+    """As a batch with its graph: there are more tensors at one moment than at another, and none in between."""
+    path = "local variable of SAC.train: batch"
+
+    def found(sizes: list[int | None]) -> list[str]:
+        shown = [
+            {
+                "used": (400 + 40 * n) * MB,
+                "containers": {} if size is None else {path: size * MB},
+                "ways": {} if size is None else {("torch.Tensor", f"{path}[i]"): size},
+            }
+            for n, size in enumerate(sizes)
+        ]
+        names = ExaminationHistory(0.0, of_names=True)
+        for generation, one in enumerate(shown, 1):
+            names.add(examined(generation, **one))
+        return [one.holder for one in find_causes(ExaminationHistory(0.0), names, SITUATION).findings]
+
+    assert found([4, None, 44, 84]) == []
+    assert found([4, 44, 84]) == [f"{path}[i]"]

@@ -320,6 +320,15 @@ class ExaminationHistory:
         first, latest = self.record_at(position).containers, self.comparable[-1].containers
         return max((size - first[path] for path, size in latest.items() if path in first), default=0)
 
+    def has_halved(self, name: str) -> bool:
+        """Whether an attribute was once less than half of what it was before: it is emptied, or made anew.
+
+        A local variable that is not there takes nothing; of another name, nothing is known.
+        """
+        absent = 0 if name.startswith(LOCAL_VARIABLE_PREFIX) else None
+        sizes = (record.containers.get(name, absent) for record in self.records)
+        return any(2 * after < before for before, after in pairwise(size for size in sizes if size is not None))
+
     def tracked(self) -> list[Growth]:
         """Return the attributes that the user tracks and that exist, whether they grow or not."""
         found = []

@@ -73,6 +73,7 @@ class AttributeGrowth:
     tensors_per_unit: float  # the growth in number of torch's tensors in it
     driver: GrowthDriver | None  # the level that counts its items
     gains_objects: bool  # more are in it; else the same ones became larger
+    has_halved: bool  # at an earlier examination
 
     @property
     def name(self) -> str:
@@ -115,6 +116,7 @@ def attribute_growths(
             driver=counted.get(growth.name)
             or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
             gains_objects=_gains_objects(growth, first, latest),
+            has_halved=history.has_halved(growth.name),
         )
 
 

@@ -333,7 +333,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
             f"full it needs {format_bytes(full)}; the limit falls at about {most}",
         )
     else:
-        if not attribute.gains_objects and growth.steps < SEVERAL:  # as state that is made when it is first needed
+        # as state that is made when it is first needed, or what a function works with
+        if growth.steps < SEVERAL and (attribute.has_halved or not attribute.gains_objects):
             return None
         cause = next(cause for cause, fits in RULES if fits(attribute))
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
@@ -554,7 +555,8 @@ def _are_kept(names: ExaminationHistory, graphs: Growth) -> bool:
     holder = _holder_of_tensors(names)
     first, latest = names.record_at(graphs.since).path_counts, names.comparable[-1].path_counts
     risen = sum(latest.get((name, holder), 0) - first.get((name, holder), 0) for name in TENSORS)
-    return holder.endswith("]") and risen >= EXPLAINS * (graphs.after - graphs.before)
+    is_kept = holder.endswith("]") and not names.has_halved(holder.partition("[")[0])
+    return is_kept and risen >= EXPLAINS * (graphs.after - graphs.before)
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
