@@ -34,7 +34,7 @@ from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, since_text, without_main_module
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
-# Or this share, if nothing else is known, with less confidence: half of what a list of tensors cost was the allocator's.
+# Or this share, if nothing else is known, with less confidence: of lists of tensors, half may be the allocator's.
 MAY_EXPLAIN = 0.25
 MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth of memory do not explain it (chosen).
 SEVERAL = 4  # Generations in which one sees objects that live for a part of each, and growth that ends (chosen).
