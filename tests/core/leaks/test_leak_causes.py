@@ -543,3 +543,17 @@ def test_a_local_variable_that_was_gone_in_between_is_what_a_function_works_with
 
     assert found([4, None, 44, 84]) == []
     assert found([4, 44, 84]) == [f"{path}[i]"]
+
+
+@pytest.mark.parametrize(("headroom", "cause"), [(GB, "allocated_buffer_fills"), (500 * MB, "buffer_cannot_fit")])
+def test_an_array_that_a_look_has_missed_still_fills(headroom: int, cause: str):
+    """Each of the two arrays alone would fit into what is left."""
+    both = ("Buffer.observations", "Buffer.next_observations")
+    names = ExaminationHistory(0.0, of_names=True)
+    for n in (1, 2, 3, 4):
+        seen = both if n < 4 else ("local variable of step: done", both[1])
+        names.add(examined(n, used=(300 + 40 * n) * MB, filled=dict.fromkeys(seen, (20 * n * MB, 400 * MB))))
+    causes = find_causes(ExaminationHistory(0.0), names, replace(SITUATION, headroom_bytes=headroom))
+    found = next(one for one in causes.findings if one.cause in ("allocated_buffer_fills", "buffer_cannot_fit"))
+    assert found.cause == cause
+    assert all(path in " ".join(found.evidence) for path in both)

@@ -441,26 +441,24 @@ VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAG
 
 def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
     """Find arrays that were allocated at their full size and fill between two looks: their growth ends when full."""
-    records = [record for record in history.records if record.filled][-2:]
-    if len(records) < 2:
-        return
-    before, latest = records
-    fills = {
-        path: (before.filled[path][0], there, size)
-        for path, (there, size) in latest.filled.items()
-        if size - there > MIN_UNFILLED_SHARE * size and there > before.filled.get(path, (there, 0))[0]
-    }
+    records = [record for record in history.records if record.filled][-3:]  # a look may miss an array, or its name
+    fills = dict[str, tuple[int, int, int, float]]()  # bytes before, now, and when full; growth per unit
+    for path in dict.fromkeys(path for record in records[-2:] for path in record.filled):
+        *_, before, latest = (records[0], *(record for record in records if path in record.filled))
+        (first, _), (there, size) = before.filled.get(path, latest.filled[path]), latest.filled[path]
+        if size - there > MIN_UNFILLED_SHARE * size and there > first:
+            units = latest.position - before.position
+            fills[path] = first, there, size, (there - first) / (units if units > 0 else history.stride)
     if not fills:
         return
-    risen = sum(after - first for first, after, _ in fills.values())
-    size, there = sum(full for _, _, full in fills.values()), sum(after for _, after, _ in fills.values())
-    rest, units = size - there, latest.position - before.position
+    befores, theres, sizes, rates = zip(*fills.values(), strict=True)
+    size, there = sum(sizes), sum(theres)
+    rest = size - there
     if rest < context.threshold_bytes:
         return
-    per_unit = risen / (units if units > 0 else history.stride)
     headroom = context.headroom_bytes
     most = max(fills, key=lambda path: fills[path][2])
-    growth = Growth(most, there - risen, there, per_unit, before.position, 1)
+    growth = Growth(most, sum(befores), there, sum(rates), records[-2].position, 1)
     names = ", ".join(without_main_module(path) for path in sorted(fills, key=lambda path: -fills[path][2]))
     ends = f"{format_bytes(rest)} to come, then it ends"
     fact = f"{names}: {format_bytes(size)} allocated, {format_bytes(there)} filled; another {ends}"
