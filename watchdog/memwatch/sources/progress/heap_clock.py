@@ -90,7 +90,10 @@ class HeapClock:
         code: str = _CODE,
         member_pids: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """`may_take` takes CPU seconds from the budget of several watches; False: there are none now."""
+        """`may_take` takes CPU seconds from the budget of several watches; False: there are none now.
+
+        `member_pids` are as in the request.
+        """
         self._pid, self._may_take, self._code, self._member_pids = pid, may_take, code, member_pids
         self._task: Task[FoundPlaces] | None = None
         self._reader: PlaceReader | None = None
