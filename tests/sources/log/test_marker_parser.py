@@ -135,6 +135,11 @@ def test_a_resumed_run_that_goes_back_is_told() -> None:
     assert indexes("Generation 4 / 9\nGeneration 5 / 9\nresumed\nGeneration 4 / 9\n")[1] == [4, 5, 4]
 
 
+@pytest.mark.parametrize("count", ["..k", "1.2.3k", ".k", "5.", "12345.6k"])
+def test_what_looks_like_a_rounded_count_is_no_number(count: str) -> None:
+    assert events("".join(f"fit:  {i}%|#  | {count}/200k [00:0{i}<00:10, 1it/s]\n" for i in range(9))) == []
+
+
 # --- what is the same for all programs ---
 
 

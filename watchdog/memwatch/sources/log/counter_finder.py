@@ -22,6 +22,7 @@ from memwatch.sources.log.recurring_line_counters import (
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
+    ROUNDED,
     UNIT_PRIORITY,
     UnitMention,
     find_counted_nouns,
@@ -47,8 +48,8 @@ _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 _FIGURES = re.compile(r"[\w./ ]{0,30}[:=]\s{0,4}[-+]?[0-9][0-9.e+-]{0,20}[,;]?")
 
 # 12.9k/200k, of tqdm(unit_scale=True)
-_DONE = r"(?P<done>[0-9]{1,15}|[0-9.]{1,6}[kM])/"
-_TOTAL = r"(?P<total>[0-9]{1,15}|[0-9.]{1,6}[kM])"
+_DONE = rf"(?P<done>[0-9]{{1,15}}|{ROUNDED}[kM])/"
+_TOTAL = rf"(?P<total>[0-9]{{1,15}}|{ROUNDED}[kM])"
 
 # Epoch 3:  13%|###   | 5/38 [00:00<00:02, 14.30it/s, loss=0.6]
 _BAR = re.compile(

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
-from memwatch.sources.log.unit_mentions import whole_number
+from memwatch.sources.log.unit_mentions import GROUPED, whole_number
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -17,7 +17,7 @@ _MAX_LINES_UNMOVED = 256  # lines after which a number that never increased is p
 _MAX_INTEGERS = 12  # of a line that are followed
 
 _DRAWING = re.compile(r"[|\[][^\w|\[\]]{3,100}[|\]]")  # progress drawings: |####      |, [=====>....]
-_GROUPED = r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w,])"  # 1,200
+_GROUPED = rf"{GROUPED}(?![\w,])"
 _DIGITS = re.compile(rf"{_GROUPED}|[0-9]+")
 # 1 hour, 3 minutes | 59 m, 15 s: a time left changes its words as it passes the hour
 _DURATION = (

@@ -39,8 +39,10 @@ _UNITS = {word: name for name, unit in _UNITS_OF_RUNS.items() for word in unit.w
 _NAMES = {name: key for key, unit in _UNITS_OF_RUNS.items() for name in unit.names.split()}
 _NAMES |= _UNITS | {word + "s": unit for word, unit in _UNITS.items()}
 
-_INDEX = r"(?P<index>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,4}(?:\.[0-9]{1,3})?[km](?!\w)|[0-9]{1,15})"  # `1.2K`
-_TOTAL = r"(?P<total>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})"
+ROUNDED = r"[0-9]{1,4}(?:\.[0-9]{1,3})?"  # of `1.2K`, without its letter
+GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,4}"  # 1,200
+_INDEX = rf"(?P<index>{GROUPED}|{ROUNDED}[km](?!\w)|[0-9]{{1,15}})"
+_TOTAL = rf"(?P<total>{GROUPED}|[0-9]{{1,15}})"
 _ENDS = r"(?![\w%]|[.:][0-9])"
 _OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de)[ ]{0,12}"
 _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
