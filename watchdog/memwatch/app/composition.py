@@ -374,7 +374,7 @@ class TrainerWatch:
             self._remarks.append("another memwatch watches this process too, and gets its marks")
         diagnosis, budget = self._config.diagnosis, self._session.examination_budget
         if diagnosis.enabled and diagnosis.progress and not self._session.is_brief:
-            may_take = (lambda _: True) if budget is None else budget.take
+            may_take = None if budget is None else budget.take
             heap = HeapClock(self._facts.target.pid, may_take, member_pids=self._readers.tree.adopted_pids)
         is_alone = self._session.pace is None  # beside many others, memory is searched only where no log tells
         return Clocks(log, marks, heap, has_log=bool(log.paths), compares=is_alone)

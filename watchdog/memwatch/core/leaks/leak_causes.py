@@ -444,8 +444,9 @@ def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) ->
     records = [record for record in history.records if record.filled][-3:]  # a look may miss an array, or its name
     fills = dict[str, tuple[int, int, int, float]]()  # bytes before, now, and when full; growth per unit
     for path in dict.fromkeys(path for record in records[-2:] for path in record.filled):
-        *_, before, latest = (records[0], *(record for record in records if path in record.filled))
-        (first, _), (there, size) = before.filled.get(path, latest.filled[path]), latest.filled[path]
+        seen = [record for record in records if path in record.filled]
+        before, latest = seen[-2:][0], seen[-1]
+        (first, _), (there, size) = before.filled[path], latest.filled[path]
         if size - there > MIN_UNFILLED_SHARE * size and there > first:
             units = latest.position - before.position
             fills[path] = first, there, size, (there - first) / (units if units > 0 else history.stride)

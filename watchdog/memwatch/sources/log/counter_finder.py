@@ -6,12 +6,7 @@ import re
 from collections import OrderedDict
 
 from memwatch.sources.log.line_text import LineText
-from memwatch.sources.log.primary_counter import (
-    OTHER_UNIT_PRIORITY,
-    UNNAMED_PRIORITY,
-    UNNAMED_UNIT,
-    LogCounter,
-)
+from memwatch.sources.log.primary_counter import OTHER_UNIT_PRIORITY, UNNAMED_PRIORITY, LogCounter
 from memwatch.sources.log.recurring_line_counters import (
     MEASURED_NOUNS,
     MIN_LINES,
@@ -24,6 +19,7 @@ from memwatch.sources.log.table_counters import TableReader, is_separator, parse
 from memwatch.sources.log.unit_mentions import (
     ROUNDED,
     UNIT_PRIORITY,
+    UNNAMED_UNIT,
     UnitMention,
     find_counted_nouns,
     find_process_label,
@@ -180,8 +176,8 @@ class CounterFinder:
         self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
         if unnamed and not known:
             changed |= self._count_percent(line)
-        if unnamed and (not known or self._recurring.has_shape_of(line.line.text)):
-            changed |= self._count_recurring(line.line)
+        if unnamed:
+            changed |= self._count_recurring(line.line, is_known=known)
         return changed
 
     def _counter(
@@ -341,8 +337,8 @@ class CounterFinder:
 
     # --- recurring lines ---
 
-    def _count_recurring(self, line: LineText) -> bool:
-        shape, numbers = self._recurring.find_candidates(line.text)
+    def _count_recurring(self, line: LineText, *, is_known: bool) -> bool:
+        shape, numbers = self._recurring.find_candidates(line.text, is_known=is_known)
         self._observations.template_undecided |= self._recurring.is_undecided(shape)
         changed = False
         for number in numbers:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from memwatch.core.events import Event, GenerationSeen
 from memwatch.sources.log.line_text import LineText
-from memwatch.sources.log.unit_mentions import UNIT_PRIORITY
+from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, UNNAMED_UNIT
 
 MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, the older half is dropped
 # Increments after which a counter can be primary although a greater unit was named: of a named and an unnamed unit.
@@ -22,7 +22,6 @@ MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after wh
 
 OTHER_UNIT_PRIORITY = 5  # of a noun that is none of the known units
 UNNAMED_PRIORITY = 1
-UNNAMED_UNIT = "step"  # of a number without any word
 _USER_PRIORITY = 1000  # added to the priority of a counter from a user's preset
 
 

@@ -6,8 +6,8 @@ import re
 from collections import OrderedDict
 from typing import NamedTuple
 
-from memwatch.sources.log.primary_counter import UNNAMED_UNIT, Progression
-from memwatch.sources.log.unit_mentions import GROUPED, whole_number
+from memwatch.sources.log.primary_counter import Progression
+from memwatch.sources.log.unit_mentions import GROUPED, UNNAMED_UNIT, whole_number
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -65,11 +65,15 @@ class RecurringLines:
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, dict[int, Progression]] = OrderedDict()
 
-    def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
-        """Add a line; return its shape, and those of its integers that may be counters by now."""
+    def find_candidates(self, text: str, *, is_known: bool = False) -> tuple[str, list[CandidateNumber]]:
+        """Add a line; return its shape, and those of its integers that may be counters by now.
+
+        One that `is_known` to count otherwise is added where such lines are followed: else a number would seem to jump.
+        """
         text = text[:_TEXT_CHARS]
         shape = line_shape(text)
-        if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
+        is_followed = shape in self._numbers
+        if "#" not in shape or (is_known and not is_followed) or (is_followed and not self.is_undecided(shape)):
             return shape, []
         plain = mask_non_counters(text)
         found = [
@@ -95,10 +99,6 @@ class RecurringLines:
             if not _is_ruled_out(numbers[number])
         )
         return shape, [candidate for candidate in candidates if candidate is not None]
-
-    def has_shape_of(self, text: str) -> bool:
-        """Whether lines like this one are followed: a number that misses one of them would seem to jump."""
-        return bool(self._numbers) and line_shape(text[:_TEXT_CHARS]) in self._numbers
 
     def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""

@@ -34,6 +34,7 @@ _UNITS_OF_RUNS = {
     "step": _Unit(20, "step schritt шаг 步", "global_step total_steps"),
     "batch": _Unit(10, "batch"),
 }
+UNNAMED_UNIT = "step"  # of a number without any word
 UNIT_PRIORITY = {name: unit.priority for name, unit in _UNITS_OF_RUNS.items()}
 _UNITS = {word: name for name, unit in _UNITS_OF_RUNS.items() for word in unit.words.split()}
 _NAMES = {name: key for key, unit in _UNITS_OF_RUNS.items() for name in unit.names.split()}
@@ -144,7 +145,7 @@ def find_counted_nouns(text: str, end: int) -> Iterator[UnitMention]:
     """Yield the first other noun of which `text[:end]` says `3 of 10`."""
     match = _NOUN_OF.search(text, 0, end)
     if match is not None and int(match["index"]) <= int(match["total"]) and match["word"] not in _NAMES:
-        yield _mention(match, "step" if match["word"] in _WHOLE_RUN else match["word"], sure=False)
+        yield _mention(match, UNNAMED_UNIT if match["word"] in _WHOLE_RUN else match["word"], sure=False)
 
 
 def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) -> UnitMention:

@@ -86,11 +86,11 @@ class HeapClock:
     def __init__(
         self,
         pid: int,
-        may_take: Callable[[float], bool] = lambda _: True,
+        may_take: Callable[[float], bool] | None = None,
         code: str = _CODE,
         member_pids: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        """`may_take` takes CPU seconds from the budget of several watches; False: there are none now.
+        """`may_take` takes CPU seconds from the budget of several watches, if there is one; False: there are none now.
 
         `member_pids` are as in the request.
         """
@@ -138,7 +138,7 @@ class HeapClock:
         elif now >= self._due_t:
             self._due_t = now + self._pause_seconds
             self._pause_seconds = min(2.0 * self._pause_seconds, PAUSES_SECONDS[1])
-            if self._may_take(TASK_CPU_SECONDS):
+            if self._may_take is None or self._may_take(TASK_CPU_SECONDS):
                 request = SearchRequest(self._pid, tuple(self._member_pids()))
                 self._task = Task(self._code, request, FoundPlaces, name="the search", seconds=TASK_SECONDS, now=now)
 
