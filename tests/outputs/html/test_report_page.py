@@ -29,6 +29,7 @@ from memwatch.outputs.html import report_page
 from memwatch.outputs.terminal.command_progress import ProgressBar
 from support.recorded import GB, PHASES, T0, Recording, record
 from support.snapshots import make_snapshot
+from support.stopwatch import CpuStopwatch
 
 EVIL = "<script>alert('1')</script><a href=javascript:alert(2)>&\"'"
 
@@ -195,9 +196,9 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_page_of_90_000_samples_is_small_and_soon_there(long_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    began = time.process_time()
+    stopwatch = CpuStopwatch()
     assert main(["report", str(long_run), "-o", str(out)]) == 0
-    assert time.process_time() - began < 5.0
+    assert stopwatch.seconds < 5.0
     assert 50_000 < out.stat().st_size <= 1_000_000
     page = out.read_text()
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
