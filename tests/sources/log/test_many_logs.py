@@ -20,8 +20,8 @@ LATE_UNITS = 5  # so many units of the run may pass before the clock is known
 # Here what is counted first is an inner loop, or a preparation: the outer one cannot be known until it has moved.
 SECOND_THOUGHTS = {
     "a_bar_without_a_name_that_ends_first",
-    "alphazero_general", "curriculum", "darknet", "federated_inner_epochs", "folds_around_epochs",
-    "generation_said_at_its_end_only", "icefall", "optuna_around_epochs", "outer_iteration_inner_epochs",
+    "alphazero_general", "curriculum", "darknet", "dopamine", "federated_inner_epochs", "folds_around_epochs",
+    "generation_said_at_its_end_only", "icefall", "marian", "optuna_around_epochs", "outer_iteration_inner_epochs",
     "preparation_counts_first", "pykeen", "tpot", "walk_forward", "yunjey_steps",
 }  # fmt: skip
 

@@ -493,10 +493,16 @@ def test_a_bar_with_the_epoch_beside_its_count() -> None:
     assert indexes(text, bare=True) == ("epoch", [1, 2, 3])
 
 
-def test_a_counter_without_a_name_waits_longer_where_a_unit_was_named() -> None:
+def test_a_counter_without_a_name_counts_until_the_unit_that_was_named_does() -> None:
     text = "Starting iteration 0\n" + "".join(f"executed {s}00 of them\n" for s in range(1, 12))
-    assert indexes(text, bare=True)[0] is None
-    assert indexes(text + "Starting iteration 1\n", bare=True) == ("iteration", [0, 1])
+    executed = [100 * s for s in range(1, 12)]
+    assert indexes(text, bare=True) == ("executed", executed)
+    assert indexes(text + "Starting iteration 1\n", bare=True) == ("iteration", [*executed, 0, 1])
+
+
+def test_batches_within_the_only_epoch_are_counted_from_the_first_on() -> None:
+    text = "".join(f"Epoch 1 ({b}/128) loss 0.{b}\n" for b in range(1, 12))
+    assert indexes(text, bare=True) == ("step", [*range(1, 12)])
 
 
 def test_process_ids_moments_and_measures_are_no_counters() -> None:

@@ -170,14 +170,13 @@ class CounterFinder:
         if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
         changed = named and self._count_mentions(line, end, list(find_unit_mentions(line.lower, end)))
-        known = changed
+        known = changed  # by words, which tell more than the line's percents
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
-        self._observations.template_undecided |= known and unnamed  # it was not parsed as a recurring line
         if unnamed and not known:
             changed |= self._count_percent(line)
         if unnamed:
-            changed |= self._count_recurring(line.line, is_known=known)
+            changed |= self._count_recurring(line.line)
         return changed
 
     def _counter(
@@ -337,8 +336,8 @@ class CounterFinder:
 
     # --- recurring lines ---
 
-    def _count_recurring(self, line: LineText, *, is_known: bool) -> bool:
-        shape, numbers = self._recurring.find_candidates(line.text, is_known=is_known)
+    def _count_recurring(self, line: LineText) -> bool:
+        shape, numbers = self._recurring.find_candidates(line.text)
         self._observations.template_undecided |= self._recurring.is_undecided(shape)
         changed = False
         for number in numbers:

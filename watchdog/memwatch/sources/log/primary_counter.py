@@ -10,8 +10,7 @@ from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, UNNAMED_UNIT
 
 MAX_PENDING_EVENTS = 4096  # of a counter that is not primary yet; with more, the older half is dropped
-# Increments after which a counter can be primary although a greater unit was named: of a named and an unnamed unit.
-INCREMENTS_TO_OUTRANK, INCREMENTS_TO_OUTRANK_UNNAMED = 5, 20
+INCREMENTS_TO_OUTRANK = 5  # after which a counter can be primary although a greater unit was named (chosen)
 # Changes of a counter since the primary one was selected, beside twice the primary's, that make it an inner loop.
 INNER_LOOP_MOVES = 64
 # Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
@@ -316,8 +315,7 @@ def _outermost(counter: LogCounter | None, ready: list[LogCounter]) -> LogCounte
 
 def _must_wait(counter: LogCounter, counters: list[LogCounter]) -> bool:
     """Whether a greater unit was named, and `counter` has too few increments to outrank it."""
-    required = INCREMENTS_TO_OUTRANK_UNNAMED if counter.priority[0] < OTHER_UNIT_PRIORITY else INCREMENTS_TO_OUTRANK
-    return counter.increments < required and any(
+    return counter.increments < INCREMENTS_TO_OUTRANK and any(
         c.pending_events
         and (c.increments or not c.may_be_setting)
         and not c.is_ruled_out

@@ -65,15 +65,11 @@ class RecurringLines:
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, dict[int, Progression]] = OrderedDict()
 
-    def find_candidates(self, text: str, *, is_known: bool = False) -> tuple[str, list[CandidateNumber]]:
-        """Add a line; return its shape, and those of its integers that may be counters by now.
-
-        One that `is_known` to count otherwise is added where such lines are followed: else a number would seem to jump.
-        """
+    def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
+        """Add a line; return its shape, and those of its integers that may be counters by now."""
         text = text[:_TEXT_CHARS]
         shape = line_shape(text)
-        is_followed = shape in self._numbers
-        if "#" not in shape or (is_known and not is_followed) or (is_followed and not self.is_undecided(shape)):
+        if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
             return shape, []
         plain = mask_non_counters(text)
         found = [
