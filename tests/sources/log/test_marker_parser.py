@@ -488,6 +488,21 @@ def test_a_bar_counts_the_unit_of_its_rate(rate: str) -> None:
     assert indexes(text, bare=True) == ("epoch", [0, 1, 2, 3])
 
 
+@pytest.mark.parametrize(
+    ("done", "rate", "unit"),
+    [("{}it", "4.51it/s", "step"), ("{}epoch", " 2.50s/epoch", "epoch"), ("{} examples", "91.2 examples/s", "step")],
+)
+def test_a_bar_counts_where_nobody_told_how_many_there_will_be(done: str, rate: str, unit: str) -> None:
+    text = "\r".join(f"Fitting: {done.format(i)} [00:{i:02}, {rate}, loss=0.{i}]" for i in range(1, 9))
+    assert indexes(text, bare=True) == (unit, [*range(1, 9)])
+
+
+def test_bytes_that_come_and_examples_that_are_read_are_no_units_of_a_run() -> None:
+    text = "\r".join(f"{i}.10MB [00:{i:02}, 1.71MB/s]" for i in range(1, 9))
+    text += "\r".join(f"Generating train split: {i * 1000} examples [00:01, 9123.1 examples/s]" for i in range(9))
+    assert indexes(text, bare=True) == (None, [])
+
+
 def test_a_bar_with_the_epoch_beside_its_count() -> None:
     text = "\r".join(f"{50 * b}%|#  | {b}/2 [00:01<00:09, epoch={e}/5]" for e in (1, 2, 3) for b in (0, 1, 2))
     assert indexes(text, bare=True) == ("epoch", [1, 2, 3])

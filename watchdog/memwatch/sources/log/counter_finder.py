@@ -67,6 +67,11 @@ _BARLESS = re.compile(
     rf"(?P<description>.{{0,200}}?)(?::[ ]{{0,4}})?[0-9]{{1,3}}%[ ]{{1,4}}{_DONE}{_TOTAL}[ ]?"
     r"\[[0-9:?]{1,12}<[^\]]{0,400}\]"
 )
+# Training: 1245it [00:05, 241.3it/s, loss=0.6], where nobody told how many there will be; bytes are no units of a run
+_OPEN_BAR = re.compile(
+    rf"(?P<description>.{{0,200}}?)(?::[ ]{{1,4}}|(?<![\w.]))(?P<done>[0-9]{{1,15}}|{ROUNDED}[kM])(?P<total>(?!))?"
+    r"[ ]?(?!i?B )[a-z]{1,20}[ ]\[[0-9:]{4,12},[ ][^\]]{0,400}/[^\]]{0,400}\]"
+)
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
 _PREPARATION = re.compile(
     r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
@@ -90,6 +95,8 @@ def match_bar(text: str) -> re.Match[str] | None:
     if "| " in text and " [" in text and (bar := _BAR.match(text) or _FAST_BAR.match(text)):
         return bar
     if "% " in text and "<" in text and (bar := _BARLESS.match(text)):
+        return bar
+    if "/" in text and " [" in text and (bar := _OPEN_BAR.match(text)):
         return bar
     return _LINE_BAR.match(text) if "━" in text else None
 
@@ -160,7 +167,7 @@ class CounterFinder:
             if _unit_of_bar(match["description"], match[0]) is None:
                 return changed
             return self._count_bar(line, match, match["description"].strip()) or changed
-        if match["total"] is None or self.expects_first_row:  # a bar in the place of a table's next row
+        if self.expects_first_row:  # a bar in the place of a table's next row
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
@@ -272,18 +279,18 @@ class CounterFinder:
 
     def _count_bar(self, line: LineText, match: re.Match[str], description: str) -> bool:
         unit = _unit_of_bar(description, match[0])
-        done, total = whole_number(match["done"]), whole_number(match["total"])
-        positions = match.start("done"), match.start("total")
+        done, total = whole_number(match["done"]), whole_number(match["total"]) if match["total"] else None
+        positions = [match.start(group) for group in ("done", "total") if match[group]]
         key = f"bar {_DIGITS.sub('#', _FIGURES.sub('', description)).strip()} {total}"
-        required, priority = (3, UNNAMED_PRIORITY) if unit is None else (1, None)
+        required, priority = (1, None) if unit is not None else (3, UNNAMED_PRIORITY - (total is None))
         counter = self._counter(
             key, "bar", unit or UNNAMED_UNIT, 1, line, *positions, required=required, priority=priority
         )
         if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
             counter.is_ruled_out |= _PREPARATION.search(description) is not None
-            counter.has_ended |= done >= total
-        return done < total and counter.add_value(line, match.start("done"), done, total, "start")
+            counter.has_ended |= total is not None and done >= total
+        return (total is None or done < total) and counter.add_value(line, match.start("done"), done, total, "start")
 
     # --- tables ---
 
