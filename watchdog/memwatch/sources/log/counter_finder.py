@@ -183,7 +183,7 @@ class CounterFinder:
         if unnamed and not known:
             changed |= self._count_percent(line)
         if unnamed:
-            changed |= self._count_recurring(line.line)
+            changed |= self._count_recurring(line)
         return changed
 
     def _counter(
@@ -344,7 +344,8 @@ class CounterFinder:
     # --- recurring lines ---
 
     def _count_recurring(self, line: LineText) -> bool:
-        shape, numbers = self._recurring.find_candidates(line.text)
+        message_start, line = line.offset, line.line
+        shape, numbers = self._recurring.find_candidates(line.text, message_start)
         self._observations.template_undecided |= self._recurring.is_undecided(shape)
         changed = False
         for number in numbers:

@@ -37,7 +37,6 @@ _MEASURE = re.compile(r" ?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|
 MEASURED_NOUNS = frozenset(
     "elapsed time timestamp line ts seconds sec rss mem memory pid port seed bytes eta wall uptime fps sps".split()  # noqa: SIM905
 )
-_LEVELS = frozenset({"debug", "info", "warn", "warning", "error"})  # of a log
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(rf"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{{2}}))(?:{_GROUPED}|[0-9]{{1,15}}(?![\w.]))")
 _NUMBER = re.compile(rf"{_GROUPED}|[0-9]+|F+")  # of a line whose other numbers are masked
@@ -65,8 +64,11 @@ class RecurringLines:
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, dict[int, Progression]] = OrderedDict()
 
-    def find_candidates(self, text: str) -> tuple[str, list[CandidateNumber]]:
-        """Add a line; return its shape, and those of its integers that may be counters by now."""
+    def find_candidates(self, text: str, message_start: int = 0) -> tuple[str, list[CandidateNumber]]:
+        """Add a line; return its shape, and those of its integers that may be counters by now.
+
+        No word before `message_start` names what is counted.
+        """
         text = text[:_TEXT_CHARS]
         shape = line_shape(text)
         if "#" not in shape or (shape in self._numbers and not self.is_undecided(shape)):
@@ -90,7 +92,7 @@ class RecurringLines:
                 numbers[number].is_uneven = False  # `641/1875 ━━━━━`: drawn now and then
         restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
         candidates = (
-            _candidate(plain, number, match, _required_increments(numbers[number], restarts))
+            _candidate(plain, message_start, number, match, _required_increments(numbers[number], restarts))
             for number, match in found
             if not _is_ruled_out(numbers[number])
         )
@@ -126,10 +128,11 @@ def line_shape(text: str) -> str:
     return _DIGITS.sub("#", " ".join(plain.split())).translate(_ONE_BRACKET)
 
 
-def _candidate(plain: str, number: int, match: re.Match[str], required: int) -> CandidateNumber | None:
-    before = _NOUN.search(plain, max(0, match.start() - 30), match.start())
+def _candidate(
+    plain: str, message_start: int, number: int, match: re.Match[str], required: int
+) -> CandidateNumber | None:
+    before = _NOUN.search(plain, max(message_start, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
-    noun = UNNAMED_UNIT if noun in _LEVELS else noun
     if noun in MEASURED_NOUNS and not _SIMULATION_TIME.fullmatch(plain):
         return None
     of, value = _OF_TOTAL.match(plain, match.end()), whole_number(match[0])
