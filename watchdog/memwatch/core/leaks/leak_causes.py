@@ -42,6 +42,8 @@ MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
+# One for each version of a compiled function: of JAX, TensorFlow, Numba and torch.compile.
+_COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
 _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
@@ -391,6 +393,13 @@ PYPLOT_FIGURES = LeakCause(
     "close each figure when it is saved: plt.close(figure)",
     0.8,
 )
+COMPILED = LeakCause(
+    "compiled_again",
+    "functions are compiled again and again, and each version is kept",
+    "make them once, outside the loop, and call them with the same shapes and Python values each time: "
+    "pad batches, pass numbers as arrays or tensors",
+    0.9,
+)
 KEPT = LeakCause(
     "native_objects_kept",
     "objects are kept whose memory lies outside Python's heap",
@@ -513,7 +522,9 @@ def _unattributed_findings(
     sizes = history.growing(lambda record: record.sizes)
     tensors = sum(growth.per_unit for growth in sizes if growth.name in TENSORS)
     growing = history.types_growing_in_count()
-    if graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
+    if versions := next((growth for growth in growing if _COMPILED.search(growth.name)), None):
+        yield _counted_finding(COMPILED, context, memory, versions, "are compiled")
+    elif graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _graph_finding(history, context, memory, graphs)
     elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * (asked_grown or grown):
         yield WORKERS.finding(memory, context.phase, f"{format_bytes(copied)} were copied in that time")
@@ -563,10 +574,16 @@ def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence
     names = [figure.name.rpartition(".")[2] for figure in figures]
     most = figures[names.index("Figure")] if "Figure" in names else figures[0]
     holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
-    fact = f"{most.after:,} are open, {most.before:,} at {since_text(most.since, context.unit)}"
-    return PYPLOT_FIGURES.finding(
-        memory, context.phase, fact, type_=most.name, counts=(most.before, most.after), holder=holder
-    )
+    return _counted_finding(PYPLOT_FIGURES, context, memory, most, "are open", holder)
+
+
+def _counted_finding(
+    cause: LeakCause, context: DiagnosisContext, memory: Growth, objects: Growth, are: str, holder: str = ""
+) -> Finding:
+    """Name objects by how many they are: what they take lies outside Python's heap."""
+    fact = f"{objects.after:,} {are}, {objects.before:,} at {since_text(objects.since, context.unit)}"
+    counts = objects.before, objects.after
+    return cause.finding(memory, context.phase, fact, type_=objects.name, counts=counts, holder=holder)
 
 
 def _object_finding(
