@@ -377,6 +377,21 @@ def test_open_figures_are_the_cause_of_memory_that_they_are_drawn_on(manager):
     assert (found.count_before, found.count_after) == (8, 32)
 
 
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "jaxlib._jax.LoadedExecutable",
+        "tensorflow.python.eager.polymorphic_function.concrete_function.ConcreteFunction",
+        "llvmlite.binding.ffi.LP_LLVMModule",
+        "torch._C._dynamo.guards.RootGuardManager",
+    ],
+)
+def test_functions_that_are_compiled_again_are_told_before_what_they_were_compiled_from(type_: str):
+    counts = lambda n: {type_: 4 * n, "dict": 900 * n}  # noqa: E731
+    (found,) = after(rest(sizes=lambda n: {"dict": 9 * n * MB}, counts=counts))[0]
+    assert (found.cause, found.type, found.count_before, found.count_after) == ("compiled_again", type_, 4, 16)
+
+
 def test_an_array_that_is_filled_is_told_when_it_is_larger_than_the_room():
     shown = rest(
         sizes=lambda _: {"numpy.ndarray": 9 * GB}, filled=lambda n: {"__main__.Buffer.obs": (50 * n * MB, 9 * GB)}

@@ -136,8 +136,10 @@ class ExaminationSchedule:
         self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
         self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
-        self._objects: dict[int, int] = {}  # tracked, at the latest look, by the worker's PID; 0: the trainer's own
+        # Tracked at the latest look, and main memory then, by the worker's PID; 0: the trainer's own.
+        self._objects: dict[int, tuple[int, int]] = {}
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
+        self._latest_whole_t = -math.inf  # when the latest of a whole heap did
         self._retry_t, self._failures = math.inf, 0
         self._waits_since_t = math.inf  # for the budget of a whole heap
         self.needs_within = False  # growth that names do not explain was never seen within a generation
@@ -187,7 +189,7 @@ class ExaminationSchedule:
             return
         self._asked, self._took_seconds = None, t - asked.t
         if found.tracked_objects:
-            self._objects[_pid(asked.worker)] = found.tracked_objects
+            self._objects[_pid(asked.worker)] = found.tracked_objects, _memory_of(asked.used_bytes, asked.worker)
         if found.names is None and found.census is None:
             first, longest = RETRY_SECONDS
             self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
@@ -253,6 +255,7 @@ class ExaminationSchedule:
             return None
         self._wanted, self._retry_t, self._latest_t, self._latest_reason = "", math.inf, t, reason
         whole_objects, kill_seconds = plan
+        self._latest_whole_t = t if whole_objects != 0 else self._latest_whole_t
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
         types = sorted(known.types, key=lambda growth: "." not in growth.name)[:GROWING_TYPES] if known else []
@@ -289,7 +292,7 @@ class ExaminationSchedule:
         whole_cpu = self._whole_cpu_seconds(reading.used_bytes, need.worker)
         self._waits_since_t = min(self._waits_since_t, t) if need.whole else math.inf
         if whole_cpu <= window.seconds and (is_wanted or (is_known and whole_cpu <= cheap)):
-            if whole_cpu <= left and self._is_spaced(t, whole_cpu, spent, reason):
+            if whole_cpu <= left and self._is_spaced(t, whole_cpu, reason, self._latest_whole_t):
                 self._waits_since_t = math.inf
                 if not is_known or reason == "request":
                     return None, KILL_SECONDS
@@ -306,29 +309,31 @@ class ExaminationSchedule:
                 f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
                 f"{format_duration(seconds)}, the limit is {limit} away"
             )
-        if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, spent, reason):
+        if self._names_cpu > left or not self._is_spaced(t, self._names_cpu, reason, self._latest_t):
             return None
         # The first look counts them.
         most = 0 if is_known else int(max(0.0, cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL)
         return most, KILL_SECONDS
 
-    def _is_spaced(self, t: float, cpu_seconds: float, spent: float, reason: str) -> bool:
+    def _is_spaced(self, t: float, cpu_seconds: float, reason: str, before_t: float) -> bool:
         """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
-        window = self._window
+        window, spent = self._window, self._window.spent(t)
         if spent + cpu_seconds <= CROWDED_SHARE * window.seconds or reason in ("warn", "request"):
             return True
         if self.needs_within and self._latest_reason in SKIPPABLE:  # What was freed since shows only now.
             return True
-        return self._lasts(t, window.seconds - spent, cpu_seconds)
+        return self._lasts(t, window.seconds - spent, cpu_seconds, before_t)
 
     def _fits_before(self, t: float, whole_cpu: float) -> bool:
         """Whether a look at names does not put off the whole heap that is waited for; meanwhile those are spaced."""
-        room = self._window.seconds - whole_cpu - self._window.spent_since(self._waits_since_t)
-        return self._names_cpu <= room and self._lasts(t, room, self._names_cpu)
+        room = self._window.left(t) - whole_cpu
+        if room < 0.0:  # the whole heap waits until what was spent before is forgotten
+            room = self._window.seconds - whole_cpu - self._window.spent_since(self._waits_since_t)
+        return self._names_cpu <= room and self._lasts(t, room, self._names_cpu, self._latest_t)
 
-    def _lasts(self, t: float, room: float, cpu_seconds: float) -> bool:
+    def _lasts(self, t: float, room: float, cpu_seconds: float, before_t: float) -> bool:
         """Whether so much room, spent at this distance from the one before, lasts until what was spent is forgotten."""
-        return (t - self._latest_t) * room >= cpu_seconds * self._window.seconds_to_forget(t)
+        return (t - before_t) * room >= cpu_seconds * self._window.seconds_to_forget(t)
 
     def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
         """Return how long an examination takes that may use so much at once, and then its share of a core."""
@@ -342,8 +347,10 @@ class ExaminationSchedule:
         return reason != "generation" or step is None or t - self._boundary_t < LATE_SHARE * step
 
     def _object_count(self, used_bytes: int | None, worker: ProcessSize | None) -> float:
-        used_bytes = worker.anon_bytes if worker is not None else used_bytes
-        return max(1.0, self._objects.get(_pid(worker), (used_bytes or 0) / BYTES_PER_OBJECT))
+        """Return how many there will be, if they have become more as memory has since they were counted."""
+        now = _memory_of(used_bytes, worker)
+        count, before = self._objects.get(_pid(worker), (now / BYTES_PER_OBJECT, now))
+        return max(1.0, count * max(1.0, now / before)) if before else max(1.0, count)
 
     def _whole_cpu_seconds(self, used_bytes: int, worker: ProcessSize | None) -> float:
         """Return the CPU seconds that reading the whole heap is expected to take."""
@@ -376,6 +383,10 @@ class ExaminationSchedule:
         """Estimate the seconds that are left of the generation under way."""
         step, passed = self._ledger.generation_seconds(t), t - self._boundary_t
         return FIRST_REMAINING_SHARE * passed if step is None else step - passed
+
+
+def _memory_of(used_bytes: int | None, worker: ProcessSize | None) -> int:
+    return worker.anon_bytes if worker is not None else used_bytes or 0
 
 
 def _pid(worker: ProcessSize | None) -> int:

@@ -574,11 +574,11 @@ def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence
     names = [figure.name.rpartition(".")[2] for figure in figures]
     most = figures[names.index("Figure")] if "Figure" in names else figures[0]
     holder = "matplotlib.pyplot" if any(name.startswith("FigureManager") for name in names) else ""
-    return _counted_finding(PYPLOT_FIGURES, context, memory, most, "are open", holder)
+    return _counted_finding(PYPLOT_FIGURES, context, memory, most, "are open", holder=holder)
 
 
 def _counted_finding(
-    cause: LeakCause, context: DiagnosisContext, memory: Growth, objects: Growth, are: str, holder: str = ""
+    cause: LeakCause, context: DiagnosisContext, memory: Growth, objects: Growth, are: str, *, holder: str = ""
 ) -> Finding:
     """Name objects by how many they are: what they take lies outside Python's heap."""
     fact = f"{objects.after:,} {are}, {objects.before:,} at {since_text(objects.since, context.unit)}"
