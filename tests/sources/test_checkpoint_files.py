@@ -4,8 +4,10 @@ import gzip
 import io
 import os
 import pickle
+import sqlite3
 import time
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,12 @@ def test_a_folder_that_has_not_changed_is_not_listed_again(tmp_path):
     assert found_after("c.pt", now - 50.0) == ["a.pt", "b.pt", "c.pt"]
     assert found_after("d.pt", now) == ["a.pt", "b.pt", "c.pt", "d.pt"]
     assert len(found_after("e.pt", now)) == 5, "just changed, it may change again within the same tick"
+
+
+def test_none_of_the_files_of_a_database_in_use_is_a_checkpoint(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("CREATE TABLE trials (value)")
+        database.commit()
+        assert {path.name for path in tmp_path.iterdir()} == {"study.db", "study.db-wal", "study.db-shm"}
+        assert {files.content_kind(str(path)) for path in tmp_path.iterdir()} == {"other"}
