@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from memwatch.core.events import Event, GaugeSeen, GenerationSeen, PhaseSeen, TotalSeen
+from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSeen, PhaseSeen, TotalSeen
+from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counter_finder import CounterFinder, match_bar
 from memwatch.sources.log.line_text import LineText
 from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
 from memwatch.sources.log.marker_rule_matcher import (
+    EVIDENCE_CHARS,
     PRESET_WEIGHT,
     PresetState,
     RuleIndex,
@@ -32,6 +34,7 @@ from memwatch.sources.log.primary_counter import (
     with_event_fields,
 )
 from memwatch.sources.log.remaining_time import remaining_seconds
+from memwatch.sources.log.save_mentions import find_save
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
@@ -120,6 +123,7 @@ class MarkerFinder:
             self._skip_next, self._observations.template_undecided = False, True
             return []
         changed, others = self._apply_rules(line, bar)
+        others += self._find_save(line, bar)
         changed |= self._count_without_preset(line, bar, known=bool(others))
         found: list[LocatedEvent] = []
         before = self.counter_changes
@@ -233,6 +237,20 @@ class MarkerFinder:
             else:
                 state.held_events.append(marker)
         return changed, others
+
+    def _find_save(self, line: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
+        """Return what the line says of a checkpoint; a bar of its parts says so at its begin and its end."""
+        found = find_save(line.lower)
+        if found is None:
+            return []
+        self._observations.template_undecided = True
+        state = found.state
+        if state and bar is not None:
+            state = {bar["total"]: "saved", "0": "writing"}.get(bar["done"], "")
+        if not state:
+            return []
+        evidence = "log: " + printable(line.line.text, EVIDENCE_CHARS)
+        return [LocatedEvent(line.byte_of(found.position), line.number, CheckpointSeen(line.t, state, evidence))]
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason

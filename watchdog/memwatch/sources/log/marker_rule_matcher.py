@@ -22,7 +22,7 @@ PRESET_WEIGHT = 5  # of a preset's counter, among those of the same unit; others
 _FRACTION_WEIGHT = -100  # of whole units of a fraction: less than any other counter has
 _MAX_PROCESSES = 64  # whose counts are kept apart
 _MAX_HELD_EVENTS = 64  # phases, gauges and so on of a preset whose counter is not selected yet
-_EVIDENCE_CHARS = 160  # of a line that a checkpoint event quotes
+EVIDENCE_CHARS = 160  # of a line that a checkpoint event quotes
 _MAX_NUMBER = 1e15  # a larger number is no count
 # CPU seconds that a user's rule may take: for one line, on average, and once beyond the average.
 LINE_SECONDS, _MEAN_SECONDS, _CREDIT_SECONDS = 0.1, 0.001, 0.5
@@ -198,7 +198,7 @@ def event_from_match(rule: MarkerRule, match: re.Match[str], line: LineText) -> 
     if rule.kind == "oom":
         return OutOfMemorySeen(line.t, printable(rule.name or "MemoryError", 60), printable(line.text))
     state = "writing" if rule.kind == "checkpoint_writing" else "saved"
-    return CheckpointSeen(line.t, state, "log: " + printable(line.text, _EVIDENCE_CHARS))
+    return CheckpointSeen(line.t, state, "log: " + printable(line.text, EVIDENCE_CHARS))
 
 
 def marker_position(match: re.Match[str]) -> int:

@@ -1,0 +1,86 @@
+"""Finds in a line that a checkpoint is being written, or was: `Saving model to out/3.pt`, `Checkpoint saved`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_FILE = "\0"  # stands for a path that looks like a checkpoint's; any other path is left out
+_EXTENSION = re.compile(
+    r"\.(?:pth?|pt|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|zip|orbax|msgpack|eqx|gguf|ply"
+    r"|params|pdparams|caffemodel|solverstate|weights|model|ubj|cbm|onnx|t7|jld2|bson)\W*$"
+)
+_HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
+_IS_CALLED = re.compile(r"ckpt|check_?point|model|weight|epoch|iter|step|best|last|adapter")
+_PATH = re.compile(r"(?<![^\s'\"`(=:])(?:[\w.~-]{0,60}/[\w./=~+-]{1,200}|[\w-]{1,80}\.[a-z]\w{1,10}\b(?![.(]))['\"`)]?")
+_OBJECT = (
+    r"check[ -]?points?|ckpts?|models?|net(?:work)?s?|weights?|param(?:eter)?s|variables|states?|adapters?|modules"
+    r"|snapshots?|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
+)
+# What is written besides; alone or as in `model config`, `optimizer state`.
+_OTHER = (
+    r"(?:(?:model|checkpoint|network|optimi[sz]er|scheduler|scaler|parameter|generator)s? )?"
+    r"(?:config\w*|tokeni[sz]er|vocab\w*|arg(?:ument)?s|hyper-?param\w*|predictions?|results?|figures?|plots?|images?"
+    r"|videos?|pictures?|metrics|logs?|history|features|data(?:set)?|cache|summar\w+|samples|tables?|reports?|statistics"
+    r"|diagram|graph|card|dir(?:ectory)?|folder|freq\w*|path|names?|array metadata)\b"
+    r"|(?:optimi[sz]er|scheduler) states?"
+)
+_NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
+_DONE = re.compile(
+    r"(?:\b|(?<=[0-9]))(?:saved|written|wrote|stored|dumped|snapshotted"
+    r"|(?:finished|done|completed|successfully)(?: \w+)? (?:sav(?:ing|ed?)|writ(?:ing|e|ten)))\b"
+)
+_UNDER_WAY = re.compile(
+    r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting)\b"
+    r"|(?:^\W{0,40}|[:|>-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
+)
+_AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$")  # no setting: `save model freq`
+_ENDS = re.compile(r"\b(?:done|finished|completed?)\b")
+_NOT_SO = re.compile(
+    r"\b(?:not|never|fail\w*|cannot|could|unable|will|would|skip\w*|disabled|every|interval|frequency|if|when)\b"
+    r"|\b(?:last|previously|being|previous) saved\b|\bto be (?:saved|written)\b|\b(?:load|resum|restor)\w*\b"
+    r"|\berror\b(?!\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
+)
+_VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|[0-9.]+)\W{0,3}$")  # of a setting
+_FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=]|\b(?:models|checkpoints) to ?:")  # where they will be
+_BEFORE_CHARS, _AFTER_CHARS, _AFTER_UNDER_WAY_CHARS = 120, 200, 80  # of a verb, in which its object is looked for
+_VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott")
+
+
+class SaveMention(NamedTuple):
+    """What a line says of a checkpoint."""
+
+    state: str  # "saved", "writing", or "": another line of this kind, with other numbers, may say so
+    position: int  # of the verb, about
+
+
+def find_save(lower: str) -> SaveMention | None:
+    """Return what the text, in lower case, says of a checkpoint; None where nothing is written."""
+    if not any(verb in lower for verb in _VERBS):
+        return None
+    text = _PATH.sub(_file_or_nothing, lower).replace("_", " ")
+    done = _DONE.search(text)
+    verb = done or _UNDER_WAY.search(text)
+    if verb is None:
+        return None
+    position = min(verb.start(), len(lower) - 1)
+    noun = _NOUN.search(text, verb.end(), verb.end() + (_AFTER_CHARS if done else _AFTER_UNDER_WAY_CHARS))
+    if done and (noun is None or noun["other"]):
+        *_, noun = (noun, *_NOUN.finditer(text, max(0, verb.start() - _BEFORE_CHARS), verb.start()))
+    if noun is None or noun["other"]:
+        return SaveMention("", position)
+    state = "saved" if done or _ENDS.search(text, noun.end()) else "writing"
+    is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None
+    if verb.re is _UNDER_WAY:
+        follows = noun["file"] or _AFTER_ORDER.match(text, noun.end())
+        is_setting |= _FOLDER.search(text) is not None or (verb["order"] is not None and not follows)
+    return SaveMention("" if is_setting or _NOT_SO.search(text) else state, position)
+
+
+def _file_or_nothing(path: re.Match[str]) -> str:
+    name = path[0]
+    if _EXTENSION.search(name):
+        return _FILE
+    last = " ".join(name.rsplit("/", 2)[-2:])
+    is_folder = "/" in name and not _HAS_EXTENSION.search(name)
+    return _FILE if is_folder and _IS_CALLED.search(last) else ""
