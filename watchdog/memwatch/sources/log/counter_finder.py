@@ -286,9 +286,9 @@ class CounterFinder:
         counter = self._counter(
             key, "bar", unit or UNNAMED_UNIT, 1, line, *positions, required=required, priority=priority
         )
+        counter.is_ruled_out |= _PREPARATION.search(description) is not None
         if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
-            counter.is_ruled_out |= _PREPARATION.search(description) is not None
             counter.has_ended |= total is not None and done >= total
         return (total is None or done < total) and counter.add_value(line, match.start("done"), done, total, "start")
 

@@ -182,11 +182,11 @@ class LogCounter(Progression):
         return self.last is not None and other.last is not None and abs(self.last - other.last) <= apart
 
     def is_same_clock_as(self, named: LogCounter) -> bool:
-        """Whether this counter has no name, moves far more often than `named`, and agrees with it.
+        """Whether this counter moves far more often than `named`, and agrees with it.
 
         `[ITER 7000] evaluating` now and then, beside a bar that is drawn at 7000 of 30000.
         """
-        if not self.is_unnamed or self.decrements or named.decrements:
+        if self is named or self.decrements or named.decrements:
             return False
         step = ((self.last or 0.0) - (self.first or 0.0)) / max(self.increments, 1)
         return self.increments >= SAME_CLOCK_INCREMENTS * named.values and self.agrees_with(named, step)
@@ -257,7 +257,7 @@ class PrimaryCounterSelector:
         ready = [s for s in counters if s.is_ready and (s is self.selected or self.selected is None or not s.has_ended)]
         best = _outermost(max(ready, key=lambda s: (s.priority, s.increments), default=None), ready)
         if best is not None and (same := next((s for s in ready if s.is_same_clock_as(best)), None)):
-            same.rename(best.unit, (best.priority[0], best.priority[1] + 1))
+            same.rename(best.unit if same.is_unnamed else same.unit, (best.priority[0], best.priority[1] + 1))
             best = same
         if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
             best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 _FILE = "\0"  # stands for a path that looks like a checkpoint's; any other path is left out
 _EXTENSION = re.compile(
-    r"\.(?:pth?|pt|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|zip|orbax|msgpack|eqx|gguf|ply"
-    r"|params|pdparams|caffemodel|solverstate|weights|model|ubj|cbm|onnx|t7|jld2|bson)\W*$"
+    r"\.(?:pth?|pt|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|orbax|msgpack|eqx|gguf|ply"
+    r"|params|pdparams|caffemodel|solverstate|ubj|cbm|onnx)\W*$"
 )
 _HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
 _IS_CALLED = re.compile(r"ckpt|check_?point|model|weight|epoch|iter|step|best|last|adapter")

@@ -108,7 +108,8 @@ class TableReader:
             return None
         if columns.cells != "gaps" and abs(len(cells) - (self._width or len(cells))) > 1:
             return None
-        if columns.cells in ("gaps", "borders") and len(cells) != columns.width:
+        may_differ = columns.cells == "gaps" and columns.column == 0 and self._width  # the last cells may be empty
+        if columns.cells in ("gaps", "borders") and len(cells) != columns.width and not may_differ:
             return None
         self._width, index = self._width or len(cells), int(whole[1])
         if self._rows.get(index) == hash(text):

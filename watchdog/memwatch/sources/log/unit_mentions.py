@@ -31,6 +31,7 @@ _UNITS_OF_RUNS = {
     "update": _Unit(35, "update", "num_updates nupdates"),
     "episode": _Unit(30, "episode"),
     "timestep": _Unit(20, "timestep", "total_timesteps num_timesteps"),
+    "frame": _Unit(20, "frame", "num_frames total_frames"),
     "step": _Unit(20, "step schritt шаг 步", "global_step total_steps"),
     "batch": _Unit(10, "batch"),
 }
