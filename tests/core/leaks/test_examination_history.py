@@ -135,6 +135,20 @@ def test_an_examination_that_takes_long_belongs_to_the_generation_in_which_it_re
     assert evidence.growing_attributes()[0].per_unit == 40 * MB
 
 
+def test_objects_stand_where_they_were_counted_though_sizes_were_read_later():
+    evidence = ExaminationHistory(0.0)
+    for index in range(1, 9):
+        evidence.begin_generation(100.0 * index, float(index))
+    for asked, took in ((1, 0.0), (2, 300.0), (6, 0.0)):
+        event = examined(asked, used=asked * MB, counts={"a.Kept": 10 * asked}, sizes={"a.Kept": asked * MB})
+        census = replace(event.found.census, sizing_seconds=took)
+        evidence.add(replace(event, found=replace(event.found, census=census, after_seconds=took)))
+    assert [record.position for record in evidence.records] == [1.0, 5.0, 6.0]
+    (counted,) = evidence.types_growing_in_count()
+    assert (counted.per_unit, counted.since) == (10.0, 1.0)
+    assert evidence.heap_growth().per_unit == MB
+
+
 def test_within_a_generation_that_had_begun_before_the_watch_an_examination_stands_where_it_was_made():
     evidence = ExaminationHistory(0.0)
     evidence.add(examined(1, t=160.0, containers={"__main__.T.kept": 40 * MB}))  # 40 s before the second generation

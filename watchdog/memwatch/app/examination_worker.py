@@ -62,7 +62,7 @@ def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Ex
     try:
         with ExitStack() as stack:
             census = take_census(pid, options, resident=_resident_reader(pid, stack))
-            is_cut = not census.complete and census.seconds < options.cpu_seconds
+            is_cut = not (census.complete and census.traced) and census.seconds < options.cpu_seconds
             found = replace(found, census=census, census_reason=TOO_LARGE if is_cut else "")
     except SourceError as error:
         found = replace(found, census_reason=str(error))

@@ -87,6 +87,8 @@ class Census:
     holders: tuple[ReferencePath, ...] = ()  # by type, the one with most bytes first; in it the most objects first
     tracked: tuple[AttributeSize, ...] = ()
     containers: tuple[AttributeSize, ...] = ()  # attributes where the paths to most bytes begin, the largest first
+    traced: bool = True  # False: memory did not suffice to look for what holds the objects
+    sizing_seconds: float = 0.0  # by the clock, from when the objects were listed until all sizes were read
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from operator import mul
+from operator import attrgetter, mul
 
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, Census, ExaminationRow, Finding, Growth
@@ -34,7 +34,8 @@ class ExaminationRecord:
     reason: str
     generation: float | None
     phase: str | None  # under way
-    position: float  # the generation in which the heap was read; without generations hours since the watch began
+    position: float  # the generation in which sizes were read; without generations hours since the watch began
+    counted_position: float  # the same when the objects were counted: a throttled examination takes minutes
     used_bytes: int | None  # of main memory, when the heap was read
     least_bytes: int  # of main memory during the examination; 0: not known
     most_bytes: int
@@ -162,6 +163,7 @@ class ExaminationHistory:
             generation=asked.generation,
             phase=asked.phase,
             position=self._position(asked, read_t),
+            counted_position=self._position(asked, read_t - census.sizing_seconds),
             used_bytes=own if self._of_worker else self._used_at(asked, read_t),
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
@@ -206,7 +208,9 @@ class ExaminationHistory:
                 continue
             step = index - record.generation
             over = 1.0 - per_second * (began - record.t) / step
-            self.records[i] = replace(record, position=_position_within(record.generation, step, over))
+            position = _position_within(record.generation, step, over)
+            counted = position - (record.position - record.counted_position)
+            self.records[i] = replace(record, position=position, counted_position=counted)
 
     def _used_at(self, asked: Diagnose, read_t: float) -> int | None:
         """Return main memory when the heap was read: between two samples, on the line through them."""
@@ -354,6 +358,19 @@ class ExaminationHistory:
         points = ((record.position, value(record)) for record in self.comparable)
         return trailing_growth(name, [(x, known) for x, known in points if known is not None], self._slack)
 
+    def heap_growth(self) -> Growth | None:
+        """Return the growth of the bytes of all Python objects."""
+        points = [(record.counted_position, record.heap_bytes) for record in self.comparable]
+        return self._since_record(trailing_growth("heap", points, self._slack))
+
+    def _since_record(self, growth: Growth | None) -> Growth | None:
+        """Return growth by the positions at which objects were counted, with the position of the record it is since."""
+        if growth is None:
+            return None
+        return replace(
+            growth, since=next(one.position for one in self.comparable if one.counted_position == growth.since)
+        )
+
     # --- growth of named figures, the fastest first ---
 
     def growing_attributes(self) -> list[Growth]:
@@ -384,14 +401,25 @@ class ExaminationHistory:
         return self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
 
     def types_growing_in_count(self) -> list[Growth]:
-        return self.growing(lambda record: record.counts)
+        return self._growing_types(lambda record: record.counts)
+
+    def types_growing_in_size(self) -> list[Growth]:
+        return self._growing_types(lambda record: record.sizes)
+
+    def _growing_types(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
+        found = self.growing(named, lambda record: record.counted_position)
+        return [known for growth in found if (known := self._since_record(growth)) is not None]
 
     def growing_kinds(self) -> list[Growth]:
         return self.growing(lambda record: record.kinds)
 
-    def growing(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
+    def growing(
+        self,
+        named: Callable[[ExaminationRecord], Mapping[str, int]],
+        position: Callable[[ExaminationRecord], float] = attrgetter("position"),
+    ) -> list[Growth]:
         """Return the growth of the figures that a record names."""
-        known, slack = [(record.position, named(record)) for record in self.comparable], self._slack
+        known, slack = [(position(record), named(record)) for record in self.comparable], self._slack
         if len(known) <= MIN_STEPS:
             return []
         found, ((before_x, before), (x, latest)) = [], known[-2:]

@@ -514,12 +514,12 @@ def _unattributed_findings(
 ) -> Iterator[Finding]:
     """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
     shared = next((kind for kind in history.growing_kinds() if kind.name == "shared memory"), None)
-    heap = history.growth("heap", lambda record: record.heap_bytes)
+    heap = history.heap_growth()
     graphs = history.growth("tensors", lambda record: record.with_graph)
     grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
     asked_grown = max(0, (latest.asked_bytes or 0) - (first.asked_bytes or 0))  # as `cow_bytes`
     of_python = 0.0 if heap is None else heap.per_unit
-    sizes = history.growing(lambda record: record.sizes)
+    sizes = history.types_growing_in_size()
     tensors = sum(growth.per_unit for growth in sizes if growth.name in TENSORS)
     growing = history.types_growing_in_count()
     if versions := next((growth for growth in growing if _COMPILED.search(growth.name)), None):

@@ -77,20 +77,23 @@ class CensusTaker:
         self, memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
-        self._began = time.process_time()
+        self._began, self._listed = time.process_time(), time.monotonic()
         self._types_so_far: tuple[TypeCount, ...] = ()
+        self._are_types_complete = False
         builtins = BuiltinValues(memory, interpreter.minor)
         self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
         self._attributes = Attributes(memory, builtins, self._types, self._layouts)
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
+        self._listed = time.monotonic()
         if self._options.is_deep:
             with suppress(MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
                 return self._deep(scan, disturbed)
-        is_complete = scan.complete and not self._options.is_deep
+        is_complete = self._are_types_complete or (scan.complete and not self._options.is_deep)
         types = self._types_so_far or self._counted(scan)
-        return Census(self._interpreter.version, self._spent(), is_complete, disturbed, types)
+        is_traced = not self._options.is_deep
+        return Census(self._interpreter.version, self._spent(), is_complete, disturbed, types, traced=is_traced)
 
     def _deep(self, scan: GcScan, disturbed: bool) -> Census:
         """Go on from tracked objects to all that they hold; `_types_so_far` is left where memory does not suffice."""
@@ -99,6 +102,7 @@ class CensusTaker:
         starts = np.concatenate([scan.addresses, np.fromiter(variables, np.uint64)])
         heap = HeapWalk(self._memory, layouts).walk(starts, self._may_go_on)
         types = self._types_so_far = _measured(heap)
+        self._are_types_complete = scan.complete and heap.complete
         program = Program(heap, layouts, self._attributes, f"{self._memory.folder}/root")
         names = ReferenceNames(heap, layouts, self._attributes)
         finder = ReferencePathFinder(heap, names, program, variables, self._may_go_on)
@@ -123,6 +127,7 @@ class CensusTaker:
             holders=holders,
             tracked=tracked,
             containers=containers,
+            sizing_seconds=round(time.monotonic() - self._listed, 3),
         )
 
     def _local_variables(self, scan: GcScan) -> dict[int, str]:
