@@ -30,7 +30,7 @@ _NO_COUNTER = re.compile(
     r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
     r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
 )
-_NO_NUMBER = re.compile(r"(?<!\S)(?:--|[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?!\S)")
+_NO_NUMBER = re.compile(r"(?<!\S)--(?!\S)|(?<![\w.-])(?:[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?![\w.-])")
 _ONE_BRACKET = str.maketrans("[]", "()")  # `(-12.3) [-11.9]`: the best one in other brackets
 # Measured, not counted: 512 MB, 20 s, 95%, and any number after one of these words.
 _MEASURE = re.compile(r" ?(?:[kKMGT]i?B|[mnu]?s|secs?|seconds?|min|minutes?|h|%|x)\b|%")

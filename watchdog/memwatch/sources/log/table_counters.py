@@ -16,7 +16,11 @@ _NUMBER = re.compile(r"[\[(]?[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}[\]),
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
 _HAS_NUMBER = re.compile(r"(?<![^\s|,;])[0-9][0-9./]*(?![^\s|,;])")  # which no header has among its words
 # |    iterations           | 2           |
-_CELL = re.compile(r"[|│┃]\s{0,40}(?P<key>[A-Za-z_][\w/.-]{0,60})\s*[|│┃]\s*(?P<index>[0-9][0-9,]{0,14})\s*[|│┃]\s*")
+# | step | 20,100 |  | step | 2.01e+04 |
+_CELL = re.compile(
+    r"[|│┃]\s{0,40}(?P<key>[A-Za-z_][\w/.-]{0,60})\s*[|│┃]\s*"
+    r"(?P<index>[0-9][0-9,]{0,14}|[0-9](?:\.[0-9]{1,6})?e\+?[0-9]{1,2})\s*[|│┃]\s*"
+)
 _RULE = re.compile(r"[\s|+\-=_─━═┄┈└┗╰┌┏╭┘┛╯┐┓╮┼╋┴┻┬┳├┣┤┫╇┡┩╪]{3,}")
 _CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
 # How a line is cut into the cells of its table; a cell of several words has two spaces around it: `1 h, 15 m, 0 s`.
@@ -48,7 +52,7 @@ def parse_box_row(text: str) -> tuple[str, str, int, int] | None:
     unit = unit_from_name(match["key"]) if match else None
     if match is None or unit is None:
         return None
-    return match["key"], unit, match.start("index"), int(match["index"].replace(",", ""))
+    return match["key"], unit, match.start("index"), round(float(match["index"].replace(",", "")))
 
 
 class TableReader:

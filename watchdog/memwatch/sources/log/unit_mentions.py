@@ -73,7 +73,7 @@ _NOUN_OF = re.compile(
 _WHOLE_RUN = frozenset({"train", "training", "learning", "progress", "fitting"})  # `[Train 960/1882]`: it names no unit
 # `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
 _OTHER = re.compile(
-    r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|num|no|this|(?:in|per|of)(?=_))"
+    r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|no|this|(?:in|per|of)(?=_))"
     r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?)[\s_:('\"]{0,4}$"
 )
 # `[Eval batch=3/50]`, `val_step: 7`: not of the training
