@@ -12,7 +12,10 @@ _EXTENSION = re.compile(
 )
 _HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
 _IS_CALLED = re.compile(r"ckpt|check_?point|model|weight|epoch|iter|step|best|last|adapter")
-_PATH = re.compile(r"(?<![^\s'\"`(=:])(?:[\w.~-]{0,60}/[\w./=~+-]{1,200}|[\w-]{1,80}\.[a-z]\w{1,10}\b(?![.(]))['\"`)]?")
+_SETTING = re.compile(r"\b\w+=(?:'[^']{0,200}'|[\w.-]{1,60}(?=[,)]))")  # of a configuration: save='out', epochs=50
+_PATH = re.compile(
+    r"(?<![^\s'\"`(=:])(?:[\w.~-]{0,60}/[\w./=~+:-]{1,200}|[\w-]{1,80}\.[a-z]\w{1,10}\b(?![.(]))['\"`)]?"
+)
 _OBJECT = (
     r"check[ -]?points?|ckpts?|models?|net(?:work)?s?|weights?|param(?:eter)?s|variables|states?|adapters?|modules"
     r"|snapshots?|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
@@ -38,7 +41,7 @@ _AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$
 _ENDS = re.compile(r"\b(?:done|finished|completed?)\b")
 _NOT_SO = re.compile(
     r"\b(?:not|never|fail\w*|cannot|could|unable|will|would|skip\w*|disabled|every|interval|frequency|if|when)\b"
-    r"|\b(?:last|previously|being|previous) saved\b|\bto be (?:saved|written)\b|\b(?:load|resum|restor)\w*\b"
+    r"|\b(?:last|previously|being|previous) saved\b|\bto be (?:saved|written)\b|\b(?:(?:down)?load|resum|restor)\w*\b"
     r"|\berror\b(?!\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
 )
 _VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|[0-9.]+)\W{0,3}$")  # of a setting
@@ -58,7 +61,7 @@ def find_save(lower: str) -> SaveMention | None:
     """Return what the text, in lower case, says of a checkpoint; None where nothing is written."""
     if not any(verb in lower for verb in _VERBS):
         return None
-    text = _PATH.sub(_file_or_nothing, lower).replace("_", " ")
+    text = _PATH.sub(_file_or_nothing, _SETTING.sub("", lower)).replace("_", " ")
     done = _DONE.search(text)
     verb = done or _UNDER_WAY.search(text)
     if verb is None:

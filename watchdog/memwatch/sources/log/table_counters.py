@@ -25,7 +25,7 @@ _RULE = re.compile(r"[\s|+\-=_─━═┄┈└┗╰┌┏╭┘┛╯┐┓�
 _CSV = re.compile(r"[^\s,;]{1,40}(?:[,;][^\s,;]{0,40}){1,60}\s?")
 # How a line is cut into the cells of its table; a cell of several words has two spaces around it: `1 h, 15 m, 0 s`.
 _CELLS = {
-    "words": re.compile(r"[^\s|│┃]+"),
+    "words": re.compile(r"\[[^\]|]{0,200}\]|[^\s|│┃]+"),
     "gaps": re.compile(r"[^\s|│┃]+(?: [^\s|│┃]+)*"),
     "borders": re.compile(r"[^\s|│┃](?:[^|│┃]*[^\s|│┃])?"),
     "commas": re.compile(r"[^,;\s]+"),
