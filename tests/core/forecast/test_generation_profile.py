@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.core.forecast.generation_profile import FLAT_PROFILE, GenerationProfile, fit_profile
+from memwatch.core.forecast.generation_profile import ADDITIVE, FLAT_PROFILE, GenerationProfile, fit_profile
 from memwatch.core.forecast.piecewise_trend import BaselinePoint, TrendFit, fit_trend
 from memwatch.core.forecast.sample_summaries import SLOTS, GenerationSummary
 from support.shapes import shape_from
@@ -124,6 +124,38 @@ def test_how_far_memory_is_off(above: float, part: float, aside: float) -> None:
 @given(st.floats(-1e3, 1e3), st.floats(0.0, 0.999))
 def test_no_deviation_is_larger_than_the_distance_to_the_line(above: float, part: float) -> None:
     assert abs(STANDS.residual(above, part)) <= abs(above) + 1e-9
+
+
+def swelling(share: float, noise: float = 0.0, count: int = 12) -> GenerationProfile:
+    """A high of 20 % above a level that rises from 1000 to 2100; `share` of it rises too."""
+    rng, shapes = random.Random(1), []
+    for g in range(count):
+        level = 1000.0 + 100.0 * g
+        high = 200.0 * (1.0 - share + share * level / 1000.0) + rng.gauss(0.0, noise)
+        means = [level + (high if k == 5 else 0.0) for k in range(SLOTS)]
+        shapes.append(shape_from(float(g), level, means, means))
+    return fit_profile(shapes, [s.baseline for s in shapes], fitted(shapes))
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_what_grows_with_the_level_is_told_for_the_level_of_now(share: float) -> None:
+    told = swelling(share)
+    high = 200.0 * (1.0 + 1.1 * share)
+    assert max(told.slot_maxima) == pytest.approx(high, rel=0.1)
+    level = told.scaling.level_under(4000.0, max(told.slot_maxima))
+    assert level + 200.0 * (1.0 + share * (level / 1000.0 - 1.0)) == pytest.approx(4000.0, rel=0.02)
+    assert told.scaling.doubt(4000.0, max(told.slot_maxima)) < 20.0
+
+
+def test_what_may_grow_with_the_level_leaves_the_room_in_doubt() -> None:
+    noisy = swelling(0.0, noise=80.0)
+    assert noisy.scaling.share == 0.0
+    assert noisy.scaling.doubt(4000.0, 200.0) > 4 * swelling(0.0, noise=5.0).scaling.doubt(4000.0, 200.0) > 0.0
+    assert swelling(0.0, noise=80.0, count=4).scaling == ADDITIVE, "so few tell nothing"
+
+
+def test_what_stays_as_it_is_leaves_the_room_that_it_leaves_now() -> None:
+    assert FLAT_PROFILE.scaling.level_under(100.0, 30.0) == 70.0
 
 
 def test_as_a_whole_any_part_explains_where_memory_is() -> None:

@@ -44,14 +44,6 @@ def test_the_open_generation_has_a_level_as_far_as_it_is_known(part: float) -> N
     assert latest.level - rhythm.summaries[-1].baseline == pytest.approx(10.0, abs=2.0), "like is compared with like"
 
 
-@pytest.mark.parametrize(("rise", "by_peak"), [(20.0, True), (0.0, False)])
-def test_where_peaks_rise_above_a_level_that_stays_they_are_followed(rise: float, by_peak: bool) -> None:
-    rhythm, t = lived(9.0, lambda x: 1000.0 + (100.0 + rise * int(x) if 0.5 < x % 1 < 0.7 else 0.0))
-    points = rhythm.points(t)
-    assert rhythm.is_by_peak is by_peak
-    assert [b.level - a.level for a, b in pairwise(points)][-3:] == pytest.approx([rise] * 3)
-
-
 def test_one_that_has_hardly_begun_has_none() -> None:
     rhythm, t = lived(5.1)
     assert rhythm.points(t)[-1].x == 4.5

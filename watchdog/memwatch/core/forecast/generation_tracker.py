@@ -61,8 +61,7 @@ class GenerationTracker:
         self.step = 1.0  # by how much the index usually grows from one marker to the next
         self.size = 1.0  # by how much in what is taken as one generation
         self.seconds = prior_seconds  # that such a one usually lasts; None before one is over
-        # What is followed from one generation to the next: the base, the peak, or else the middle.
-        self.is_by_base = self.is_by_peak = False
+        self.is_by_base = False  # what is followed from one generation to the next: the base, or the middle
         self._low_slots: list[int] = [0]
         self.unevenness = 0.0  # robust deviation of the lengths of the latest generations, as a share of one
         self._longest = prior_seconds
@@ -220,31 +219,24 @@ class GenerationTracker:
         """The level of each generation, the open one's as far as it can be told.
 
         The mean of the middle, or of the parts that usually are the lowest where these show more clearly whether there
-        is growth: what comes and goes in a generation, now longer, now shorter, is not in them. Where peaks rise above
-        these, it is the peaks.
+        is growth: what comes and goes in a generation, now longer, now shorter, is not in them.
         """
         shapes = [s for s in self.summaries if not s.has_level_shift]
 
         def series(level: Callable[[GenerationSummary], float]) -> list[BaselinePoint]:
             return [BaselinePoint(s.ordinal + 0.5, level(s), float(s.count), s.middle_t) for s in shapes]
 
-        self.is_by_base = self.is_by_peak = False
-        points = series(attrgetter("baseline"))
+        self.is_by_base, points = False, series(attrgetter("baseline"))
         if len(shapes) >= BASE_GENERATIONS:
-            growth, noise = map(abs, line_t_stat(points))
+            growth, noise = line_t_stat(points)
             base = series(self.base)
-            base_growth, base_noise = map(abs, line_t_stat(base))
+            base_growth, base_noise = line_t_stat(base)
             if base_growth > CLEARER * growth or (base_noise * CLEARER < noise and growth < GROWS):
                 self.is_by_base, points = True, base
-            if not self.peaks and line_t_stat(series(lambda s: s.peak - self.baseline(s)))[0] > GROWS:
-                self.is_by_peak = True
-                return series(attrgetter("peak"))
         open_point = self._open_point(t, self.usual()[-COMPARED_GENERATIONS:])
         return points if open_point is None else [*points, open_point]
 
     def baseline(self, shape: GenerationSummary) -> float:
-        if self.is_by_peak:
-            return shape.peak
         return self.base(shape) if self.is_by_base else shape.baseline
 
     def base(self, shape: GenerationSummary) -> float:

@@ -45,10 +45,12 @@ def _tops(course: FittedModel, end_x: float) -> Iterator[tuple[float, float]]:
             if math.isinf(level):
                 yield math.inf, weight
                 continue
-            usual = level + above
+            usual = profile.scaling.top_over(level, above)
             growth = max(model.slope, 0.0) * component.regressor.pace * course.period
             met_by, left = first_of_many(unrest, growth, max(0.0, end_x - course.schedule.now_x) / course.period)
-            most = profile.record - usual_top + MORE * unrest
+            doubt = profile.scaling.doubt(usual, above)
+            left = math.hypot(left, doubt)
+            most = profile.record - usual_top + MORE * unrest + 1.65 * doubt
             ahead = max(0.0, level - model.level)
             relative = math.hypot(AHEAD_ERROR, model.slope_error / model.slope) if model.slope > 0.0 else 0.0
             by_slope = relative * ahead

@@ -114,10 +114,7 @@ class _Sums:
 
 
 def line_t_stat(points: Sequence[BaselinePoint]) -> tuple[float, float]:
-    """Growth of the latest points along a straight line, in its standard errors; and their deviation from it, bytes.
-
-    It is negative where they fall.
-    """
+    """Growth of the latest points along a straight line, in its standard errors; and their deviation from it, bytes."""
     latest = points[-CLEAR_POINTS:]
     if len(latest) < 4 or latest[-1].x <= latest[0].x:
         return 0.0, 0.0
@@ -125,7 +122,7 @@ def line_t_stat(points: Sequence[BaselinePoint]) -> tuple[float, float]:
     line = straight_line(z, y)
     noise = robust_sd_about(line.residuals, 0.0) * math.sqrt(len(latest) / (len(latest) - 2))
     floor = STEP_NOISE * abs(line.slope) / (len(latest) - 1)
-    return line.slope / max(noise / math.sqrt(line.x_sum_of_squares), floor, 1.0), noise
+    return abs(line.slope) / max(noise / math.sqrt(line.x_sum_of_squares), floor, 1.0), noise
 
 
 def noise_of(points: Sequence[BaselinePoint], least: float = 0.0) -> float | None:

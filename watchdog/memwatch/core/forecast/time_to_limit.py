@@ -323,8 +323,10 @@ def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple
                 yield math.inf, weight
                 continue
             met_by, left = first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
-            most = course.profile.record - parts[0][1] + MORE * unrest
-            ahead = limit - parts[0][1] - model.level
+            doubt = course.profile.scaling.doubt(limit, parts[0][1])
+            left = math.hypot(left, doubt)
+            most = course.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
+            ahead = course.profile.scaling.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
@@ -369,7 +371,8 @@ def _first(
     """
 
     def met_by(above: float) -> float:
-        return max(regressor.position(model.x_at_level(limit - above, errors)), now_x)
+        level = course.profile.scaling.level_under(limit, above)
+        return max(regressor.position(model.x_at_level(level, errors)), now_x)
 
     first = math.inf
     if course.by_generation:
