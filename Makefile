@@ -123,7 +123,7 @@ pythons: .venv/.dev  ## newer CPythons in .venv/newer, and numpy for each that t
 
 libraries: .venv/.dev  ## stable-baselines3 and torch in .venv/libraries, 1.5 GB, for the tests that watch them
 	$(PYTHON) -m venv .venv/libraries
-	.venv/libraries/bin/pip install -q stable-baselines3
+	.venv/libraries/bin/pip install -q stable-baselines3 matplotlib
 
 CHECKOUTS ?= build/checkouts
 gallery: .venv/.dev .venv/gallery/.made .venv/gallery-small/.made .venv/gallery-vision/.made  ## real trainers under memwatch, healthy and failing: hours; docs/gallery.md says where $(CHECKOUTS) comes from

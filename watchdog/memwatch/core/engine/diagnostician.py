@@ -30,7 +30,7 @@ from memwatch.core.leaks.examination_schedule import (
 )
 from memwatch.core.leaks.examined_processes import ExaminedProcess, ProcessChoice
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
-from memwatch.core.leaks.leak_causes import find_causes
+from memwatch.core.leaks.leak_causes import FILLED_ARRAYS, find_causes
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, WatchState
 
@@ -325,7 +325,10 @@ class Diagnostician:
             self._act(notices.not_examined(t, event))
 
     def _report_once(self, t: float, one: Finding, unit: str) -> None:
-        key = one.cause, (one.holder or one.growth.name).partition("[")[0]
+        held_at = (one.holder or one.growth.name).partition("[")[0]
+        if one.cause in FILLED_ARRAYS:  # of the arrays of one buffer, another may be the largest at each look
+            held_at = held_at.rpartition(".")[0]
+        key = one.cause, held_at
         if key not in self._reported:
             self._reported.add(key)
             self._act(notices.finding(t, one, unit))

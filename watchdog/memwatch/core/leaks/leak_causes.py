@@ -444,6 +444,7 @@ GPU_TENSORS = LeakCause(
 )
 
 
+FILLED_ARRAYS = {FILLED.name, FILLS.name}  # causes that are about all arrays of a buffer
 # What is said where no rule fits better: names that explain the growth do.
 VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAGMENTS, NATIVE)}
 
