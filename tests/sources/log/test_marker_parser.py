@@ -229,6 +229,14 @@ def test_checkpoints(line: str, state: str | None) -> None:
     assert all(e.evidence == "log: " + line for e in seen)
 
 
+def test_what_a_preset_says_of_a_save_counts_alone() -> None:
+    rule = {"kind": "checkpoint_saved", "pattern": "^Saving weights for round [0-9]+$"}
+    mine = Preset.from_mapping({"name": "mine", "rules": [rule]}, "mine", user=True)
+    finder = MarkerFinder([*packaged_presets(), mine])
+    found = [marker.event for marker in finder.find_markers(b"Saving weights for round 3", 0, 1, 0.0)]
+    assert [(type(one).__name__, getattr(one, "state", "")) for one in found] == [("CheckpointSeen", "saved")]
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

@@ -123,7 +123,8 @@ class MarkerFinder:
             self._skip_next, self._observations.template_undecided = False, True
             return []
         changed, others = self._apply_rules(line, bar)
-        others += self._find_save(line, bar)
+        if not any(isinstance(other.event, CheckpointSeen) for other in others):  # a preset knows better
+            others += self._find_save(line, bar)
         changed |= self._count_without_preset(line, bar, known=bool(others))
         found: list[LocatedEvent] = []
         before = self.counter_changes
