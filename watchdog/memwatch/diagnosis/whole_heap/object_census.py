@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -77,7 +77,7 @@ class CensusTaker:
         self, memory: RemoteMemory, interpreter: Interpreter, options: CensusOptions, resident: ResidentBytes | None
     ) -> None:
         self._memory, self._interpreter, self._options, self._resident = memory, interpreter, options, resident
-        self._began, self._listed = time.process_time(), time.monotonic()
+        self._began = time.process_time()
         self._types_so_far: tuple[TypeCount, ...] = ()
         self._are_types_complete = False
         builtins = BuiltinValues(memory, interpreter.minor)
@@ -86,7 +86,11 @@ class CensusTaker:
 
     def census(self) -> Census:
         scan, disturbed = self._scan()
-        self._listed = time.monotonic()
+        listed = time.monotonic()
+        found = self._of_listed(scan, disturbed)
+        return replace(found, sizing_seconds=round(time.monotonic() - listed, 3))
+
+    def _of_listed(self, scan: GcScan, disturbed: bool) -> Census:
         if self._options.is_deep:
             with suppress(MemoryError, SystemError):  # SystemError: C code of Python's swallowed a MemoryError
                 return self._deep(scan, disturbed)
@@ -127,7 +131,6 @@ class CensusTaker:
             holders=holders,
             tracked=tracked,
             containers=containers,
-            sizing_seconds=round(time.monotonic() - self._listed, 3),
         )
 
     def _local_variables(self, scan: GcScan) -> dict[int, str]:
