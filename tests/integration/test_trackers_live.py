@@ -179,7 +179,7 @@ def test_a_trainer_that_begins_again_further_back_goes_on_in_the_same_run(folder
         attempts.setdefault(row["generation"], []).append(row["memory/attempt"])
     # On a busy machine two generations may end between two samples: then the earlier one has no row.
     assert [0, 1] in attempts.values(), "wandb has both"
-    assert all(found == [1] for index, found in attempts.items() if index >= again and found[0])
+    assert all(found in ([0], [0, 1], [1]) for found in attempts.values()), "each attempt once"
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

@@ -25,24 +25,29 @@ class Stopwatch:
 class CpuStopwatch:
     """CPU seconds of this process, as the machine would take for which the bounds of tests are written.
 
-    Where cores are slower or share their caches, a loop is timed beside the work, and counts as often.
+    A loop is timed before and after the work: where it takes n times as long as there, n seconds count as one.
     """
 
     def __init__(self) -> None:
-        self._slowness = slowness()
+        self._slowness = _slowness()
         self._begun = time.process_time()
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long this machine takes, at least 1."""
+        return max(1.0, self._slowness, _slowness())
 
     @property
     def seconds(self) -> float:
         took = time.process_time() - self._begun
-        return took / max(1.0, self._slowness, slowness())
+        return took / self.slowness
 
 
 # Of the loop below: CPython 3.11, a core of a 2-core cloud machine of 2024 that does nothing else.
 _LOOP_SECONDS = 0.0125
 
 
-def slowness() -> float:
+def _slowness() -> float:
     """How many times as long a loop takes as where the bounds were written."""
     began = time.process_time()
     total = 0

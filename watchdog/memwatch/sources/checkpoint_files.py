@@ -108,9 +108,11 @@ def is_temporary(path: str) -> bool:
 
 _ZIP, _ZIP_END, _ZIP_TAIL = b"PK\x03\x04", b"PK\x05\x06", 65557  # torch.save and numpy.savez write zip files
 _SERIALIZED = (_ZIP, b"\x89HDF", b"\x93NUMPY", b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"{L\x00")  # also pickle
-_OTHER = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"RIFF", b"\x1aE\xdf\xa3", b"\x7fELF", b"<!DOCTYPE")
-# The database, its -wal and -shm, and its -journal (www.sqlite.org/walformat.html, fileformat2.html).
-_SQLITE = (b"SQLite", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"\x18\xe2\x2d\x00", b"\xd9\xd5\x05\xf9\x20")
+_OTHER = (
+    *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF", b"RIFF", b"\x1aE\xdf\xa3", b"\x7fELF", b"<!DOCTYPE"),
+    # A SQLite database, its -wal and -shm, and its -journal (www.sqlite.org/walformat.html, fileformat2.html).
+    *(b"SQLite", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"\x18\xe2\x2d\x00", b"\xd9\xd5\x05\xf9\x20"),
+)
 
 
 def read_part(path: str, start: int, size: int) -> bytes:
@@ -132,7 +134,7 @@ def content_kind(path: str) -> str:
     head = read_part(path, 0, _HEAD_BYTES)
     if not head:
         return ""
-    if head.startswith(_OTHER + _SQLITE) or head[4:8] == b"ftyp":
+    if head.startswith(_OTHER) or head[4:8] == b"ftyp":
         return "other"
     is_pickle = head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
     is_safetensors = head[8:10] == b'{"' and head[4:8] == bytes(4)

@@ -24,6 +24,7 @@ POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: th
 AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
+_SIZED, _COUNTED = attrgetter("position"), attrgetter("counted_position")  # of a record: where its figures stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,15 +354,19 @@ class ExaminationHistory:
     def memory_growth(self) -> Growth | None:
         return self.growth("memory", lambda record: record.used_bytes)
 
-    def growth(self, name: str, value: Callable[[ExaminationRecord], int | None]) -> Growth | None:
+    def growth(
+        self,
+        name: str,
+        value: Callable[[ExaminationRecord], int | None],
+        position: Callable[[ExaminationRecord], float] = _SIZED,
+    ) -> Growth | None:
         """Return the growth of a single figure, which gets this name; None where it does not grow."""
-        points = ((record.position, value(record)) for record in self.comparable)
+        points = ((position(record), value(record)) for record in self.comparable)
         return trailing_growth(name, [(x, known) for x, known in points if known is not None], self._slack)
 
     def heap_growth(self) -> Growth | None:
         """Return the growth of the bytes of all Python objects."""
-        points = [(record.counted_position, record.heap_bytes) for record in self.comparable]
-        return self._since_record(trailing_growth("heap", points, self._slack))
+        return self._since_record(self.growth("heap", lambda record: record.heap_bytes, _COUNTED))
 
     def _since_record(self, growth: Growth | None) -> Growth | None:
         """Return growth by the positions at which objects were counted, with the position of the record it is since."""
@@ -407,8 +412,7 @@ class ExaminationHistory:
         return self._growing_types(lambda record: record.sizes)
 
     def _growing_types(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
-        found = self.growing(named, lambda record: record.counted_position)
-        return [known for growth in found if (known := self._since_record(growth)) is not None]
+        return list(filter(None, map(self._since_record, self.growing(named, _COUNTED))))
 
     def growing_kinds(self) -> list[Growth]:
         return self.growing(lambda record: record.kinds)
@@ -416,7 +420,7 @@ class ExaminationHistory:
     def growing(
         self,
         named: Callable[[ExaminationRecord], Mapping[str, int]],
-        position: Callable[[ExaminationRecord], float] = attrgetter("position"),
+        position: Callable[[ExaminationRecord], float] = _SIZED,
     ) -> list[Growth]:
         """Return the growth of the figures that a record names."""
         known, slack = [(position(record), named(record)) for record in self.comparable], self._slack

@@ -350,7 +350,8 @@ class ExaminationSchedule:
         """Return how many there will be, if they have become more as memory has since they were counted."""
         now = _memory_of(used_bytes, worker)
         count, before = self._objects.get(_pid(worker), (now / BYTES_PER_OBJECT, now))
-        return max(1.0, count * max(1.0, now / before)) if before else max(1.0, count)
+        grown = max(1.0, now / before) if before else 1.0
+        return max(1.0, count * grown)
 
     def _whole_cpu_seconds(self, used_bytes: int, worker: ProcessSize | None) -> float:
         """Return the CPU seconds that reading the whole heap is expected to take."""

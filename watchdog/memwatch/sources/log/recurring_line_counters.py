@@ -64,7 +64,7 @@ class RecurringLines:
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, dict[int, Progression]] = OrderedDict()
 
-    def find_candidates(self, text: str, message_start: int = 0) -> tuple[str, list[CandidateNumber]]:
+    def find_candidates(self, text: str, message_start: int) -> tuple[str, list[CandidateNumber]]:
         """Add a line; return its shape, and those of its integers that may be counters by now.
 
         No word before `message_start` names what is counted.

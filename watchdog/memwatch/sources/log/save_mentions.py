@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 _FILE = "\0"  # stands for a path that looks like a checkpoint's; any other path is left out
 _EXTENSION = re.compile(
-    r"\.(?:pth?|pt|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|orbax|msgpack|eqx|gguf|ply"
+    r"\.(?:pth?|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|orbax|msgpack|eqx|gguf|ply"
     r"|params|pdparams|caffemodel|solverstate|ubj|cbm|onnx)\W*$"
 )
 _HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
@@ -74,7 +74,7 @@ def find_save(lower: str) -> SaveMention | None:
         return SaveMention("", position)
     state = "saved" if done or _ENDS.search(text, noun.end()) else "writing"
     is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None
-    if verb.re is _UNDER_WAY:
+    if done is None:
         follows = noun["file"] or _AFTER_ORDER.match(text, noun.end())
         is_setting |= _FOLDER.search(text) is not None or (verb["order"] is not None and not follows)
     return SaveMention("" if is_setting or _NOT_SO.search(text) else state, position)
