@@ -16,6 +16,7 @@ ABORT = "terminate called after throwing an instance of 'std::bad_alloc'\n  what
 
 PADDLE = "Out of memory error on GPU 0. Cannot allocate 25.0MB memory on GPU 0, available memory is only 2.3MB."
 GLOG = "F0309 09:35:43.096343 15777 fusion.hpp:356] Check failed: error == cudaSuccess (2 vs. 0) out of memory"
+CUDA = "CUDA error 2 'out of memory' - device.cu:32"
 
 DIED = {
     "a traceback": (f"epoch 1\n{TRACEBACK}{OOM}\n", OOM, 1, None),
@@ -51,6 +52,18 @@ DIED = {
           "Error: cannot allocate vector of size 4.1 Gb", 1, None),
     "glog": (f"{GLOG}\n*** Check failure stack trace: ***\n    @     0x7fe8e528c433  google::Flush()\n", GLOG, None,
              "SIGABRT"),
+    "its own message, then an abort": (
+        f"[08:34:14] Error: {CUDA}\n[08:34:14] Error: Aborted from virtual void Device::reserve(size_t)\n",
+        *(f"[08:34:14] Error: {CUDA}", None, "SIGABRT"),
+    ),
+    "an uncaught exception of its own": (
+        f"uncaught exception:\n    what() -> {CUDA}\n    type -> TOutOfMemoryError\n", f"what() -> {CUDA}", 134, None
+    ),
+    "NCCL's stack": (f"[1] NCCL WARN {CUDA}\n[1] NCCL INFO include/shm.h:41 -> 2\n", f"NCCL WARN {CUDA}", 1, None),
+    "Julia's account of memory": (
+        f"ERROR: {CUDA}\nEffective GPU memory usage: 100.00%\nMemory pool usage: 15 GiB\nStacktrace:\n  [1] alloc\n",
+        *(f"ERROR: {CUDA}", 1, None),
+    ),
     "a shell reports it": (f"{ABORT}a.sh: line 34:  4482 Aborted                 (core dumped) ./skip -epoch 1\n",
                            "what(): std::bad_alloc", 134, None),
     "its launcher ended the others": (f"{TRACEBACK}{OOM}\n>> Shutting down trainer...\nzsh: terminated  ./run.sh\n",
@@ -62,14 +75,21 @@ OUTLIVED = {
     "it says so in the same line": ("MemoryError: retrying\n", "MemoryError: retrying", 1, None, "retrying"),
     "a message, and the log went on": (f"ERROR {OOM}\nloss 0.3\n", f"ERROR {OOM}", 1, None, "loss 0.3"),
     "its own status": (f"{TRACEBACK}{OOM}\n", OOM, 3, None, "status"),
-    "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "because of it"),
-    "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "because of it"),
+    "aborted later": (f"{TRACEBACK}{OOM}\nloss 0.3\n", OOM, None, "SIGABRT", "loss 0.3"),
+    "aborted before": (f"{ABORT}a\nb\n{TRACEBACK}{OOM}\nloss\n", OOM, None, "SIGABRT", "loss"),
     "terminated later": (
         f"{TRACEBACK}{OOM}\nWARNING the batch is skipped\nloss 0.3\n",
         OOM,
         None,
         "SIGTERM",
         "skipped",
+    ),
+    "aborted for another reason": (
+        f"ERROR {OOM}\nfree(): invalid pointer\n",
+        f"ERROR {OOM}",
+        None,
+        "SIGABRT",
+        "invalid pointer",
     ),
     "long ago": ("loss 0.3\n" * 1000, OOM, 1, None, "at the end of the log"),
 }

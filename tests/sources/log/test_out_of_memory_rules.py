@@ -36,6 +36,7 @@ LINES = {
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
         "RuntimeError: CUDA error: out of memory",
         "Out of memory on device. To view more detail about available memory on the GPU, use 'gpuDevice()'.",
+        "ERROR: Out of GPU memory trying to allocate 256.000 KiB",
         "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCCachingHostAllocator.cpp:278",
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,589,934,592 bytes (allocated so far: 512 bytes).",
         "torch.distributed.DistBackendError: NCCL error: unhandled cuda error, Last error: Cuda failure 2 'out of memory'",

@@ -406,8 +406,11 @@ _SHELL_REPORTS = re.compile(
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = "Traceback (most recent call last)"
+# More of a failure: words of it, stacks (C++, NCCL), what takes memory, the names of processes, lines without words.
 _OF_FAILURE = re.compile(
-    r"(?i)\b(?:error|fail|unable|abort|traceback|hint:|halted|shut\w* down|terminat)|^process [\w-]{1,60}:$|^\W*$|^\[\["
+    r"(?i)\b(?:error|exception|fail|unable|abort|traceback|stack ?trace|hint:|halted|shut\w* down|terminat)"
+    r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#\d|\bmemory (?:pool )?usage: "
+    r"|^process [\w-]{1,60}:$|^\W*$|^\[\["
 )
 
 
@@ -429,18 +432,22 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     if at is None:
         return "its line is not at the end of the log"
     was_killed = cause_in_log(seen) in _KILLS
-    aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
     terminated = exit_signal == "SIGTERM" and not was_killed
-    if (exit_signal is not None and not terminated) or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT":
-        died = len(lines) - at <= AFTERMATH_LINES if was_killed else aborts
+    if was_killed and exit_signal is not None:
+        died = len(lines) - at <= AFTERMATH_LINES
         return "" if died else "nothing in the log says that the program ended because of it"
     if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
         return _continued(lines[at:])
-    if exit_code not in _RAISED and not terminated:
+    aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
+    by_signal = (exit_signal is not None and not terminated) or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT"
+    if by_signal and aborts:
+        return ""
+    if not by_signal and exit_code not in _RAISED and not terminated:
         return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived
-    if aborts or _is_in_traceback(lines, at) or any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1])):
+    dies = any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1]))
+    if not by_signal and (aborts or dies or _is_in_traceback(lines, at)):
         return ""
     # A message without a traceback was the cause only when nothing follows it but more of the failure.
     others = (line for line in lines[at + 1 :] if not line[:1].isspace() and not _ADVICE.search(line))
