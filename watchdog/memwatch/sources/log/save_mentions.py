@@ -25,29 +25,31 @@ _OTHER = (
     r"(?:(?:model|checkpoint|network|optimi[sz]er|scheduler|scaler|parameter|generator)s? )?"
     r"(?:config\w*|tokeni[sz]er|vocab\w*|arg(?:ument)?s|hyper-?param\w*|predictions?|results?|figures?|plots?|images?"
     r"|videos?|pictures?|metrics|logs?|history|features|data(?:set)?|cache|summar\w+|samples|tables?|reports?|statistics"
-    r"|diagram|graph|card|dir(?:ectory)?|folder|freq\w*|path|names?|array metadata)\b"
+    rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:)?{_FILE})|freq\w*|names?|array metadata)\b"
     r"|(?:optimi[sz]er|scheduler) states?"
 )
 _NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
 _DONE = re.compile(
     r"(?:\b|(?<=[0-9]))(?:saved|written|wrote|stored|dumped|snapshotted"
-    r"|(?:finished|done|completed|successfully)(?: \w+)? (?:sav(?:ing|ed?)|writ(?:ing|e|ten)))\b"
+    r"|(?:finished|done|completed|successfully)(?: \w+)? (?:sav(?:ing|ed?)|writ(?:ing|e|ten))"
+    r"|(?<=checkpoint )(?:finished|done|completed))\b"
 )
 _UNDER_WAY = re.compile(
-    r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting)\b"
-    r"|(?:^\W{0,40}|[:|>-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
+    r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting|(?:started|starting)\b(?= (?:\w+ ){0,4}save\b))\b"
+    r"|(?:^\W{0,40}|[\]:|>-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
 )
 _AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$")  # no setting: `save model freq`
 _ENDS = re.compile(r"\b(?:done|finished|completed?)\b")
 _NOT_SO = re.compile(
-    r"\b(?:not|never|fail\w*|cannot|could|unable|will|would|skip\w*|disabled|every|interval|frequency|if|when)\b"
+    r"\b(?:not|never|fail\w*|cannot|could|unable|will|would|disabled|every|interval|frequency|if|when)\b"
     r"|\b(?:last|previously|being|previous) saved\b|\bto be (?:saved|written)\b|\b(?:(?:down)?load|resum|restor)\w*\b"
-    r"|\berror\b(?!\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
+    r"|\b(?:error|skip\w*)\b(?!(?: ratio| rate)?\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
 )
+_SET_KEY = re.compile(r"\b\w{0,40}(?:sav|writ|dump)\w{1,60}['\"]? {0,3}[:=] {0,3}(?:true|false|none|null)\b")
 _VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|[0-9.]+)\W{0,3}$")  # of a setting
 _FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=]|\b(?:models|checkpoints) to ?:")  # where they will be
 _BEFORE_CHARS, _AFTER_CHARS, _AFTER_UNDER_WAY_CHARS = 120, 200, 80  # of a verb, in which its object is looked for
-_VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott")
+_VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott", "checkpoint ")
 
 
 class SaveMention(NamedTuple):
@@ -73,7 +75,7 @@ def find_save(lower: str) -> SaveMention | None:
     if noun is None or noun["other"]:
         return SaveMention("", position)
     state = "saved" if done or _ENDS.search(text, noun.end()) else "writing"
-    is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None
+    is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None or _SET_KEY.search(lower) is not None
     if done is None:
         follows = noun["file"] or _AFTER_ORDER.match(text, noun.end())
         is_setting |= _FOLDER.search(text) is not None or (verb["order"] is not None and not follows)

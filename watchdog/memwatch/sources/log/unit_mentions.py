@@ -28,6 +28,7 @@ _UNITS_OF_RUNS = {
         "n_iter niter training_iteration num_iterations",
     ),
     "round": _Unit(40, "round runde"),
+    "tree": _Unit(40, "tree", "num_trees n_trees"),
     "update": _Unit(35, "update", "num_updates nupdates"),
     "episode": _Unit(30, "episode"),
     "timestep": _Unit(20, "timestep", "total_timesteps num_timesteps"),
@@ -51,7 +52,7 @@ _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reve
 # Epoch 3/10: | generation = 3 | [Gen 3 of 25] | [Epoch] 003 | Epoch(train) [3][ 50/200] | "epoch": 3 | Iteration No: 3
 _WORD = re.compile(
     rf"(?:(?P<open>\[)|(?<![^\W_]))(?P<word>{_ALL_WORDS})(?P<plural>s?)(?(open)\]?)"
-    r"(?:\([a-z]{2,10}\))?(?: no\b| number\b)?"
+    r"(?:\([a-z]{2,10}\))?(?: no\b| number\b|_(?P<num>num|number|idx|index)\b)?"
     rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}(?:st|nd|rd|th)?{_ENDS}"
     rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
@@ -128,7 +129,7 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     matches += _ORDINAL.finditer(text, 0, end)
     for match in matches:
         unit = _UNITS[match["word"]]
-        plural = bool(match.groupdict().get("plural"))
+        plural = any(match.groupdict().get(group) for group in ("plural", "num"))  # it may be how many there will be
         start = match.start("word")
         before = max(0, start - _BEFORE_CHARS), start
         if (
