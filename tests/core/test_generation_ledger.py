@@ -245,6 +245,15 @@ def test_step_seconds_is_the_usual_one_and_goes_stale():
     assert ledger.has_no_markers(900)
 
 
+@pytest.mark.parametrize("step", [1, 20])
+def test_the_end_of_the_run_is_told_by_its_units_however_rarely_the_log_tells_them(step):
+    ledger = GenerationLedger()
+    for index in range(step, 6 * step, step):
+        ledger.add_marker(10.0 * index, GenerationSeen(10.0 * index, index, 100 * step))
+    assert ledger.index_step == step
+    assert ledger.run_end_t(55.0 * step) == pytest.approx(10.0 * (100 * step + 1))
+
+
 def test_a_new_process_keeps_old_rows_with_their_attempt():
     ledger = GenerationLedger()
     ledger.add_samples((0,), "host", (5,))

@@ -17,15 +17,16 @@ LONG = 1e6  # seconds watched: growth is believed
 
 def planned(eta: float, *, low: float = 0.0, into: float | None = 10.0, saves: CheckpointTracker | None = None, **more):
     """In generation 5, `into` seconds after its beginning."""
-    context = asking(eta, more.pop("watched", LONG), complete=5)
+    context, index_step = asking(eta, more.pop("watched", LONG), complete=5), more.pop("index_step", 1.0)
     ledger = SimpleNamespace(
         complete_generations=5,
         last_generation=more.pop("last", None),
         index=5.0,
         generation_seconds=lambda t: None if into is None else CYCLE,
         seconds_in_generation=lambda t: into,
+        index_step=index_step,
     )
-    forecast = Forecast(eta, low or eta, None, 5.0 + ((into or 0.0) + eta) // CYCLE)
+    forecast = Forecast(eta, low or eta, None, 5.0 + index_step * ((into or 0.0) + eta) // CYCLE)
     return plan_interrupt(replace(context, ledger=ledger, forecast=forecast), saves or CheckpointTracker())
 
 
@@ -48,6 +49,12 @@ def test_it_comes_a_checkpoint_before_the_limit_where_most_of_the_generation_fit
     found = planned(50.0 + 3 * CYCLE + 50.0)
     assert found.seconds == pytest.approx(50.0 + 3 * CYCLE + 50.0 - LEAD)
     assert found.generation == 9.0
+
+
+def test_where_the_log_tells_each_twentieth_iteration_it_is_told_in_iterations() -> None:
+    found = planned(50.0 + 3 * CYCLE + 15.0, index_step=20.0)
+    assert found.seconds == pytest.approx(50.0 + 3 * CYCLE)
+    assert found.generation == 5.0 + 20.0 * (10.0 + 50.0 + 3 * CYCLE) / CYCLE
 
 
 def test_the_early_end_of_the_forecast_makes_it_earlier() -> None:

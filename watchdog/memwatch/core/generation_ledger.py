@@ -183,7 +183,7 @@ class GenerationLedger:
         self.unit, self.origin = "generation", ""
         self.phase: str | None = None
         self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
-        self._starts: deque[float] = deque(maxlen=RECENT_MARKERS)  # of the latest generations
+        self._starts: deque[tuple[float, float]] = deque(maxlen=RECENT_MARKERS)  # of the latest generations, and index
         self._begin_t = 0.0
         self.complete_generations = 0  # of this attempt
         self._zero_based = False
@@ -281,7 +281,7 @@ class GenerationLedger:
     def _begin(self, t: float, index: float, partial: bool) -> None:
         self.index, self._begin_t = index, t
         if not partial:
-            self._starts.append(t)
+            self._starts.append((t, index))
         for account in self._accounts.values():
             account.open = None
             if account.used_bytes is not None:
@@ -331,18 +331,23 @@ class GenerationLedger:
         last, usual = self.last_generation, self.generation_seconds(now)
         if last is None or usual is None or self.index is None:
             return None
-        return max(now, self._starts[-1] + (last + 1.0 - self.index) * usual)
+        return max(now, self._starts[-1][0] + (last + 1.0 - self.index) * usual / self.index_step)
 
     def generation_seconds(self, now: float) -> float | None:
         """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
-        usual = median([b - a for a, b in pairwise(self._starts)])
-        if usual <= 0.0 or now - self._starts[-1] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
+        usual = median([b - a for (a, _), (b, _) in pairwise(self._starts)])
+        if usual <= 0.0 or now - self._starts[-1][0] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
             return None
         return usual
 
     def seconds_in_generation(self, now: float) -> float | None:
         """Return the seconds since the latest marker whose time is known; None before one."""
-        return max(0.0, now - self._starts[-1]) if self._starts else None
+        return max(0.0, now - self._starts[-1][0]) if self._starts else None
+
+    @property
+    def index_step(self) -> float:
+        """By how much the index rises from marker to marker: 20 where the log tells each twentieth iteration."""
+        return median([b - a for (_, a), (_, b) in pairwise(self._starts)], default=1.0)
 
     def has_no_markers(self, now: float) -> bool:
         """Whether no marker has been seen yet, or the markers have stopped."""

@@ -87,4 +87,4 @@ def _generation(context: DecisionContext, seconds: float, eta: float) -> float |
         return None
     if into is None or step is None:  # many come between two polls of the log, at unknown times
         return math.floor(index + (end - index) * min(1.0, seconds / eta))
-    return min(index + math.floor((into + seconds) / step + 1e-9), end)
+    return min(index + math.floor((into + seconds) / step * context.ledger.index_step + 1e-9), end)
