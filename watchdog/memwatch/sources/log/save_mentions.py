@@ -25,7 +25,8 @@ _OTHER = (
     r"(?:(?:model|checkpoint|network|optimi[sz]er|scheduler|scaler|parameter|generator)s? )?"
     r"(?:config\w*|tokeni[sz]er|vocab\w*|arg(?:ument)?s|hyper-?param\w*|predictions?|results?|figures?|plots?|images?"
     r"|videos?|pictures?|metrics|logs?|history|features|data(?:set)?|cache|summar\w+|samples|tables?|reports?|statistics"
-    rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:)?{_FILE})|freq\w*|names?|array metadata)\b"
+    rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:)?{_FILE})|freq\w*|names?"
+    r"|array metadata)\b"
     r"|(?:optimi[sz]er|scheduler) states?"
 )
 _NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
