@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer, Passthrough, shell_status
+from memwatch.app.launched_trainer import (
+    FORWARDED_SIGNALS,
+    LaunchedTrainer,
+    Passthrough,
+    new_run_log_path,
+    shell_status,
+)
 from memwatch.cli.demo import Confinement, _can_start, _cgroup, _rlimit, confine
 from memwatch.errors import AttachError
 from memwatch.system.clock import signal_handlers
@@ -251,3 +258,15 @@ def test_a_way_that_does_not_start_anything_is_not_taken() -> None:
     assert not _can_start((), fails)
     assert not _can_start(("false",))
     assert not _can_start(("/nowhere/systemd-run",))
+
+
+def test_where_the_usual_folder_cannot_be_used_the_output_goes_to_a_temporary_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "memwatch").touch()
+    log = new_run_log_path({"XDG_STATE_HOME": str(tmp_path)})
+    child = LaunchedTrainer(shell("echo hello"), log)
+    child.wait()
+    assert log.read_text() == "hello\n" and "memwatch-run-" in str(log)
+    assert f"the usual folder cannot be used: {tmp_path}/memwatch" in capfd.readouterr().err
+    shutil.rmtree(log.parent)

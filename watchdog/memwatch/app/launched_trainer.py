@@ -92,9 +92,19 @@ class LaunchedTrainer:
 
 
 def new_run_log_path(environ: Mapping[str, str]) -> Path:
-    """Return a new path for the output of a started trainer, and delete the oldest of the earlier files."""
+    """Return a new path for the output of a started trainer, and delete the oldest of the earlier files.
+
+    It is in a temporary folder where the usual one cannot be used.
+    """
     folder = default_history(environ).parent / "runs"
-    earlier = sorted(folder.glob("*.log")) if folder.is_dir() else []
+    try:
+        private_files.ensure_private_dir(folder)
+    except OSError as error:
+        import tempfile  # only here: it takes a dozen modules with it
+
+        folder, why = Path(tempfile.mkdtemp(prefix="memwatch-run-")), f"{error.filename or folder}: {error.strerror}"
+        say(f"the trainer's output is kept in {folder}, as the usual folder cannot be used: {why}")
+    earlier = sorted(folder.glob("*.log"))
     for path in earlier[: max(0, len(earlier) - MAX_RUN_LOGS + 1)]:
         path.unlink(missing_ok=True)
     return (

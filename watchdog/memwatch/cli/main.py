@@ -39,8 +39,12 @@ def main(arguments: Sequence[str] | None = None, announce: Callable[[int], None]
         return _flush(error.exit_code)
     except KeyboardInterrupt:
         return _flush(ExitCode.STOPPED)
-    except OSError as error:  # from stdout: every other one is mapped where it arises
-        return _give_up_stdout(error, ExitCode.ENDED)
+    except OSError as error:
+        if error.filename is None:  # from stdout
+            return _give_up_stdout(error, ExitCode.ENDED)
+        hint = "let this user read it, or name another file or folder"
+        _print_error(MemwatchError(f"{error.filename}: {error.strerror}", hint))
+        return _flush(ExitCode.USAGE)
 
 
 def _run_command(flags: dict[str, Any], trainer: Sequence[str], announce: Callable[[int], None]) -> int:
