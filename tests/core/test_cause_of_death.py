@@ -147,6 +147,8 @@ TABLE = [
     ("Ctrl-C, it saved and ended well", {"exit_code": 0, "passed_on": (990.0, "SIGINT")}, Cause.SIGNALLED),
     ("SIGTERM long before an error", {"exit_code": 1, "passed_on": (100.0, "SIGTERM")}, Cause.FAILED),
     ("Ctrl-C after ours", {"exit_code": 130, "signalled": INT, "passed_on": (995.0, "SIGINT")}, Cause.UNSAVED),
+    ("it went on to its end", {"exit_code": 0, "signalled": INT, "outlived_signal": "to epoch 9"}, Cause.COMPLETED),
+    ("it went on, and failed", {"exit_code": 1, "signalled": INT, "outlived_signal": "to epoch 9"}, Cause.UNSAVED),
     ("somebody's SIGINT", {"exit_code": 130}, Cause.SIGNALLED),
     ("MemoryError", {"exit_code": 1, "log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),
     ("MemoryError, status unknown", {"log_oom": MEMORY_ERROR}, Cause.MEMORY_ERROR),

@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memwatch.actions.interrupt_lock import InterruptLock
 from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
@@ -283,6 +284,8 @@ class TrainerWatch:
         signaller: Signaller = self._signaller
         if self._signals_ranks:
             signaller = RanksSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
+        lock = stack.enter_context(closing(InterruptLock(self._facts.target, self._facts.uid)))
+        acts = self._config.policy.act and not self._session.is_brief
         loop = WatchLoop(
             clock=self._clock,
             engine=self._engine,
@@ -292,6 +295,7 @@ class TrainerWatch:
                 signaller,
                 self._choose_signal,
                 unreachable=self._trainer.unreachable_reason,
+                refusal=lock.refusal if acts else lambda: None,
                 on_sent=lambda before_ns: self._checkpoints.discard_before_signal(self._clock.now(), before_ns),
                 hook=self._hook,
                 hook_replaces_signal=self._config.actions.hook_replaces_signal,

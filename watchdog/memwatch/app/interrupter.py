@@ -34,20 +34,23 @@ class Interrupter:
         choose_signal: Callable[[], str],
         *,
         unreachable: Callable[[], str | None] = lambda: None,
+        refusal: Callable[[], str | None] = lambda: None,
         on_sent: Callable[[int], None] = lambda _: None,
         hook: Hook | None = None,
         hook_replaces_signal: bool = False,
         state: Callable[[], Snapshot] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`unreachable` returns why no signal would arrive; `state`, given with a hook, what its arguments describe.
+        """`unreachable` returns why no signal would arrive; `refusal` why neither signal nor hook may be used.
+
+        `state`, given with a hook, returns what its arguments describe.
 
         `on_sent` is called after the signal or the hook, with a file time just before it: a checkpoint that was
         complete by then is not an answer to it. It is called afterwards because it reads folders: that takes 0.3 ms,
         and on a network file system any time.
         """
         self._signaller, self._choose_signal = signaller, choose_signal
-        self._unreachable, self._on_sent = unreachable, on_sent
+        self._unreachable, self._refusal, self._on_sent = unreachable, refusal, on_sent
         self._hook, self._hook_replaces_signal, self._state = hook, hook_replaces_signal, state
         self._dry_run = dry_run
 
@@ -55,6 +58,8 @@ class Interrupter:
         """Return why no interrupt would reach the trainer; None when one would."""
         if self._dry_run:
             return "a dry run: nothing is sent"
+        if (refusal := self._refusal()) is not None:
+            return refusal
         if self._hook is not None and self._hook_replaces_signal:
             return None
         if (reason := self._unreachable()) is not None:
@@ -72,6 +77,8 @@ class Interrupter:
 
         `announce` is called just before a signal is sent, or a hook in its place is started.
         """
+        if not self._dry_run and (refusal := self._refusal()) is not None:
+            return [Signalled(action.t, DEFAULT_SIGNAL, error=refusal)]
         hook = self._hook
         if hook is None or self._state is None or isinstance(action, Escalate) or action.by_signal:
             return [self._send_signal(action, announce)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller
 from memwatch.core.cause_of_death import (
@@ -85,6 +86,7 @@ class WatchedTrainer:
         self._saved: deque[tuple[CheckpointSeen, float | None]] = deque(maxlen=SAVES_KEPT)  # with the generation then
         self._has_saved_since = False  # the latest was reported after the first signal; their times may be equal
         self._generation: GenerationSeen | None = None  # under way
+        self._signalled_in: GenerationSeen | None = None  # under way at the first signal of this episode
         self._log_oom: OutOfMemorySeen | None = None
         self._log_oom_survived = ""  # what shows that the trainer continued after `_log_oom`
         self._attached: Target | None = None  # the process that the events are about
@@ -155,9 +157,19 @@ class WatchedTrainer:
         found = self._checkpoints.checkpoints_at_exit(t, killed=was_killed)
         for event in found:
             self.observe_event(event)
-        return [*found, explain_exit(t, self._evidence(t, status, in_episode=before.state in _AFTER_SIGNAL_STATES))]
+        evidence = self._evidence(t, status, in_episode=before.state in _AFTER_SIGNAL_STATES)
+        return [*found, explain_exit(t, replace(evidence, outlived_signal=self._outlived_signal(before)))]
+
+    def _outlived_signal(self, before: Snapshot) -> str:
+        """Return what shows that it went on after the first signal until its last generation; empty: nothing does."""
+        then, index, last = self._signalled_in, before.generation, before.last_generation
+        if then is None or index is None or last is None or not then.index < index >= last:
+            return ""
+        return f"after the signal in {then.unit} {then.index:g} it went on to its last {then.unit}, {last:g}"
 
     def _observe_signal(self, event: Signalling | Signalled) -> None:
+        if self._first_signal_t is None:
+            self._signalled_in = self._generation
         self._has_saved_since = self._has_saved_since and self._first_signal_t is not None
         if isinstance(event, Signalling):
             self._unconfirmed = event

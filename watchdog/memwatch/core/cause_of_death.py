@@ -5,6 +5,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 
 | evidence | cause |
 |---|---|
+| ours, but it went on to its last generation, and ended with status 0 | COMPLETED: there is nothing to resume |
 | ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before it failed | OOM_* |
 | no record, a SIGKILL not ours (or status unknown, or a worker killed), oom_kill of its own cgroup rose | OOM_* |
@@ -108,6 +109,7 @@ class ExitEvidence:
     signalled: Signalled | None = None  # the last one, of the episode in which the trainer ended
     unconfirmed_signal: Signalling | None = None  # the last one announced in that episode, which may have been sent
     escalated: bool = False  # a stronger signal followed the first
+    outlived_signal: str = ""  # what shows that it went on after our signal until the run was over; empty: nothing
     checkpoint_after_signal: str | None = None  # evidence of a checkpoint complete after our signal
     checkpoint: LastCheckpoint | None = None  # the latest one, whoever asked for it
     save_seconds: float = 0.0  # that the trainer's saves take, at most
@@ -173,6 +175,8 @@ def lost_work_text(last: LastCheckpoint) -> str:
 
 def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     ours, maybe = e.delivered_signal, e.possibly_delivered_signal
+    if (ours or maybe) and e.outlived_signal and e.exit_code == 0:
+        return Cause.COMPLETED, f"{_status(e)}; {e.outlived_signal}"
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"

@@ -271,6 +271,7 @@ class Snapshot:
     severity: Severity = Severity.WATCHING
     generation_origin: str = ""  # what tells the generation where that is not the log
     run_end_t: float | None = None  # when the run's last generation ends at the present pace; None: not known
+    last_generation: float | None = None  # of the run, as the program counts; None: not known
     is_examining: bool = False  # the trainer is examined now, or will be as soon as the budget permits
 
     @property

@@ -382,6 +382,7 @@ class Engine:
             severity=watch_severity(state, self._exited, (view.severity for view in views)),
             generation_origin=ledger.origin,
             run_end_t=None if self._exited is not None else ledger.run_end_t(self._t),
+            last_generation=ledger.last_generation,
             is_examining=self._exited is None and self._diagnostician.schedule.is_expected,
         )
 

@@ -27,7 +27,8 @@ _MAX_SEARCHED = 1 << 18  # Objects that are searched for circles; beyond, a circ
 # Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
 _FRAMES = {"frame", "generator", "coroutine", "async_generator"}
-_THROUGH = {CELL, "traceback", "functools._lru_cache_wrapper", "functools.partial", "method", *_FRAMES}  # types of which no object is the holder that a user looks for
+# Types of which no object is the holder that a user looks for.
+_THROUGH = {CELL, "traceback", "functools._lru_cache_wrapper", "functools.partial", "method", *_FRAMES}
 
 
 @dataclass(frozen=True, slots=True)
