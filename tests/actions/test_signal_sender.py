@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwatch.actions.signal_sender import ExitStatus, PidfdSignaller, RanksSignaller, choose_signal, system_call
+from memwatch.actions.signal_sender import ChildrenSignaller, ExitStatus, PidfdSignaller, choose_signal, system_call
 from memwatch.core.measurements import Target
 from memwatch.errors import AttachError, ConfigError, NoTrainerError, SourceError, TargetGoneError
 from memwatch.sources.target.target_facts import identify, is_same_process
@@ -326,10 +326,10 @@ def test_ranks_are_signalled_one_by_one():
         running(python(WAIT), stderr=subprocess.DEVNULL) as two,
     ):
         ranks = [identify(one.pid), identify(two.pid)]
-        RanksSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
+        ChildrenSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
         assert (one.wait(10), two.wait(10)) == (-2, -2)
     with pytest.raises(TargetGoneError):
-        RanksSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
+        ChildrenSignaller(lambda: ranks, is_same_process).send_signal("SIGINT")
 
 
 def test_descriptors_are_given_back():
@@ -338,7 +338,7 @@ def test_descriptors_are_given_back():
         target = identify(child.pid)
         for _ in range(5):
             PidfdSignaller(target, is_same_process).close()
-            RanksSignaller(lambda: [target], is_same_process).send_signal("SIGCONT")
+            ChildrenSignaller(lambda: [target], is_same_process).send_signal("SIGCONT")
         with pytest.raises(AttachError):
             PidfdSignaller(Target(target.boot_id, target.pid, target.start_ticks + 1), is_same_process)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from memwatch.actions.interrupt_hook import SYSTEM, Hook
-from memwatch.app.interrupter import Interrupter
+from memwatch.app.interrupter import Interrupter, InterruptLock
 from memwatch.core.events import Attached, Escalate, HookRan, Interrupt, Signalled, Signalling
-from memwatch.core.measurements import RunIdentity
+from memwatch.core.measurements import RunIdentity, Target
 from memwatch.errors import SourceError
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from support.mainjob import until
@@ -195,3 +197,40 @@ def test_a_trainer_as_quick_as_the_signal_has_saved_after_it(tmp_path: Path, pha
     [seen] = watch.checkpoints_at_exit(2.0, killed=False)
     assert "state.ckpt" in seen.evidence
     watch.close()
+
+
+# --- of several watchers one interrupts
+
+WATCHED = Target("python", os.getpid(), 7)
+
+
+def test_only_the_first_may_interrupt_until_it_ends() -> None:
+    with closing(InterruptLock(WATCHED, None)) as first, closing(InterruptLock(WATCHED, None)) as second:
+        assert first.refusal() is None
+        assert second.refusal() == "another memwatch watches this trainer, and interrupts it"
+        assert first.refusal() is None
+        first.close()
+        assert second.refusal() is None
+        assert first.refusal() is None, "it holds what it held"
+
+
+def test_a_later_process_with_the_same_number_is_another_trainer() -> None:
+    with (
+        closing(InterruptLock(WATCHED, None)) as first,
+        closing(InterruptLock(Target("a", WATCHED.pid, 8), None)) as second,
+    ):
+        assert (first.refusal(), second.refusal()) == (None, None)
+
+
+def test_an_address_that_nobody_listens_at_keeps_no_run_from_being_saved() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter:
+        squatter.bind(f"\0memwatch-interrupts-{WATCHED.pid}-{WATCHED.start_ticks}")
+        with closing(InterruptLock(WATCHED, None)) as lock:
+            assert lock.refusal() is None
+
+
+def test_who_may_not_interrupt_sends_nothing(world: World) -> None:
+    interrupter = Interrupter(world, lambda: "SIGINT", refusal=lambda: "another does")
+    (signalled,) = interrupter.execute(ASKED, world.announce)
+    assert interrupter.unreachable_reason() == "another does"
+    assert (signalled.error, world.calls) == ("another does", [])

@@ -17,11 +17,14 @@ from memwatch.sources.target.target_facts import (
     identify_run,
     is_same_process,
     is_torchrun,
+    is_wrapper,
+    read_argv,
     read_environ,
     read_scheduler_limit,
     read_started_target_facts,
     read_target_facts,
     read_torchrun_ranks,
+    read_wrapped,
     require_own_proc,
     scheduler_limit,
 )
@@ -321,3 +324,30 @@ def test_only_below_slurmstepd_are_slurms_variables_of_this_job():
                 assert read_scheduler_limit(pid, read_environ(pid)) == limit
             finally:
                 os.killpg(step.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("/bin/bash", "train.sh"), True),
+        (("-zsh",), True),
+        (("/opt/uv", "run", "train.py"), True),
+        (("python3", "/opt/conda/bin/conda", "run", "python", "a.py"), True),
+        (("python3", "train.py"), False),
+        (("python3", "-u", "make"), False),
+        ((), False),
+    ],
+)
+def test_programs_that_run_another_below_them(argv: tuple[str, ...], expected: bool) -> None:
+    assert is_wrapper(argv) is expected
+
+
+def test_what_a_shell_runs_is_the_process_with_the_most_memory() -> None:
+    held = "import time; held = bytearray(60_000_000); print(1, flush=True); time.sleep(60)"
+    with running(
+        ("sh", "-c", f"cd . && sh -c \"{sys.executable} -c '{held}' | tee /dev/stderr; true\"; true")
+    ) as shell:
+        found = read_wrapped(identify(shell.pid))
+        assert found is not None and "bytearray" in " ".join(read_argv(found.pid))
+        assert read_wrapped(found) is None, "it is no shell"
+        os.kill(found.pid, signal.SIGKILL)

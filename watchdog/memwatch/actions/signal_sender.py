@@ -244,26 +244,26 @@ class PidfdSignaller:
             self._fd, self.problem = None, "closed"
 
 
-class RanksSignaller:
-    """Signals the rank processes of a torchrun agent instead of the agent.
+class ChildrenSignaller:
+    """Signals processes below the watched one: the ranks of a torchrun agent, or the program that a shell runs.
 
-    Why `agent` is the default: the agent passes a signal that it receives on to all ranks and waits 30 s for
-    them before SIGKILL; a checkpoint must fit into that. With `ranks` there is no such timeout, but the first rank that
-    ends with an error makes the agent SIGTERM the others, including the one that is still saving: use it only for
+    Why `agent` is the default for torchrun: the agent passes a signal that it receives on to all ranks and waits 30 s
+    for them before SIGKILL; a checkpoint must fit into that. With `ranks` there is no such timeout, but the first rank
+    that ends with an error makes the agent SIGTERM the others, including the one that is still saving: use it only for
     trainers whose ranks all handle SIGTERM, or exit together. Each signal goes to one process, never to a group.
     (torch/distributed/elastic/multiprocessing/api.py: PContext.close, SubprocessContext._poll)
     """
 
-    def __init__(self, ranks: Callable[[], Sequence[Target]], is_same: Callable[[Target], bool]) -> None:
-        self._ranks = ranks
+    def __init__(self, children: Callable[[], Sequence[Target]], is_same: Callable[[Target], bool]) -> None:
+        self._children = children
         self._is_same = is_same
 
     def send_signal(self, signal_name: str) -> None:
-        """Signal every rank that runs now; TargetGoneError if there is none, SourceError if one refused."""
+        """Signal each that runs now; TargetGoneError if there is none, SourceError if one refused."""
         sent, refused = False, None
-        for rank in self._ranks():
+        for child in self._children():
             try:
-                with closing(PidfdSignaller(rank, self._is_same)) as signaller:
+                with closing(PidfdSignaller(child, self._is_same)) as signaller:
                     signaller.send_signal(signal_name)
                 sent = True
             except (AttachError, TargetGoneError):
@@ -273,7 +273,7 @@ class RanksSignaller:
         if refused is not None:
             raise refused
         if not sent:
-            raise TargetGoneError("torchrun has no rank process")
+            raise TargetGoneError("none of the processes that would be signalled runs")
 
 
 def _reaped_wait_status(pidfd: int) -> int | None:

@@ -13,11 +13,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memwatch.actions.interrupt_lock import InterruptLock
-from memwatch.actions.signal_sender import PidfdSignaller, RanksSignaller, SignalPlan, choose_signal
+from memwatch.actions.signal_sender import ChildrenSignaller, PidfdSignaller, SignalPlan, choose_signal
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapshotLauncher
-from memwatch.app.interrupter import Interrupter, make_hook, resolve_run_identity
+from memwatch.app.interrupter import Interrupter, InterruptLock, make_hook, resolve_run_identity
 from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
 from memwatch.app.signal_handling_look import SignalHandlingLook
@@ -27,7 +26,7 @@ from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
 from memwatch.config.settings import DEFAULT_PROFILE, Config
 from memwatch.core.events import Attached, Exited
 from memwatch.core.interfaces import Clock, EventSource, Signaller, Sink
-from memwatch.core.measurements import OWN_LIMIT
+from memwatch.core.measurements import OWN_LIMIT, Target
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import ConfigError, HistoryError, NoTrainerError, SourceError
 from memwatch.history import stored_runs
@@ -67,6 +66,7 @@ from memwatch.sources.target.target_facts import (
     read_scheduler_limit,
     read_target_facts,
     read_torchrun_ranks,
+    read_wrapped,
     require_own_proc,
 )
 from memwatch.system import json_and_yaml, package_data, private_files, process_priority
@@ -150,7 +150,8 @@ class TrainerWatch:
             examinations = ExaminationLauncher(facts.target, budget=budget, member_pids=self._readers.tree.adopted_pids)
             self._examinations = stack.enter_context(closing(examinations))
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
-            if not (self._session.is_brief or self._signals_ranks or config.actions.hook_replaces_signal):
+            is_below = self._signals_ranks or facts.is_wrapper
+            if not (self._session.is_brief or is_below or config.actions.hook_replaces_signal):
                 look = SignalHandlingLook(facts.target, self._signal_plan, budget=budget)
                 self._sources.append(stack.enter_context(closing(look)))
             self._require_room()
@@ -283,7 +284,9 @@ class TrainerWatch:
             self._sources.append(snapshotter)
         signaller: Signaller = self._signaller
         if self._signals_ranks:
-            signaller = RanksSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
+            signaller = ChildrenSignaller(lambda: read_torchrun_ranks(self._facts.target), is_same_process)
+        elif self._facts.is_wrapper:
+            signaller = ChildrenSignaller(lambda: [self._signalled], is_same_process)
         lock = stack.enter_context(closing(InterruptLock(self._facts.target, self._facts.uid)))
         acts = self._config.policy.act and not self._session.is_brief
         loop = WatchLoop(
@@ -390,10 +393,16 @@ class TrainerWatch:
     def _signal_plan(self) -> SignalPlan:
         """Choose the signal, at attach and again before it is sent: a trainer may install its handler late."""
         try:
-            status = self._status.read_bytes()
-        except SourceError:
+            is_below = self._facts.is_wrapper and (signalled := self._signalled) != self._facts.target
+            status = Path(f"/proc/{signalled.pid}/status").read_bytes() if is_below else self._status.read_bytes()
+        except (OSError, SourceError):
             status = self._facts.status
         return choose_signal(status, self._config.signals.wanted)
+
+    @property
+    def _signalled(self) -> Target:
+        """The process that a signal goes to: what a shell in the trainer's place runs now, else that process."""
+        return read_wrapped(self._facts.target) or self._facts.target
 
     def _add_remarks(self) -> None:
         """Add remarks on how the trainer will be interrupted, and on what hides or bounds its checkpoints."""

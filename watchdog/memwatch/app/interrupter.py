@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 from memwatch.config.settings import Config
 from memwatch.core.events import Escalate, Event, HookRan, Interrupt, Signalled, Signalling
 from memwatch.core.interfaces import Signaller
-from memwatch.core.measurements import RunIdentity
+from memwatch.core.measurements import RunIdentity, Target
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import index_text, printable
 from memwatch.errors import ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.target_facts import identify_run, is_torchrun
+from memwatch.system.unix_sockets import peer_uid
 
 if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook
@@ -184,3 +186,44 @@ def make_hook(config: Config, environ: Mapping[str, str], run: RunIdentity, now:
 def check_hook(config: Config, environ: Mapping[str, str], argv: Sequence[str]) -> None:
     """Raise ConfigError when the hook uses a fact that will be unknown for a trainer that is started like this."""
     make_hook(config, environ, resolve_run_identity(config, environ, argv, "of the history"), time.monotonic)
+
+
+class InterruptLock:
+    """Of several memwatch that watch one trainer, one interrupts it: a second signal would end the save of the first.
+
+    It is held by the first that asks, until it ends. It is an abstract Unix socket: no file is left behind.
+    """
+
+    def __init__(self, target: Target, uid: int | None) -> None:
+        """`uid`: the trainer's user, who may hold it too, as root may: others could keep a run from being saved."""
+        self._address = f"\0memwatch-interrupts-{target.pid}-{target.start_ticks}"
+        self._trusted = {0, os.geteuid(), uid}
+        self._listener: socket.socket | None = None
+
+    def refusal(self) -> str | None:
+        """Return why this memwatch may not interrupt; None: it may, also where no lock can be had."""
+        if self._listener is not None:
+            return None
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            listener.bind(self._address)
+            listener.listen(1)
+        except OSError:
+            listener.close()
+            return "another memwatch watches this trainer, and interrupts it" if self._is_held() else None
+        self._listener = listener
+        return None
+
+    def _is_held(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as asking:
+            try:
+                asking.connect(self._address)
+            except BlockingIOError:  # others ask, too
+                return True
+            except OSError:
+                return False
+            return peer_uid(asking) in self._trusted
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from memwatch.config.settings import default_history
 from memwatch.errors import AttachError
+from memwatch.sources.target.target_facts import is_wrapper, read_argv
 from memwatch.system import private_files
 from memwatch.system.clock import STOP_SIGNALS, signal_handlers
 
@@ -72,9 +73,12 @@ class LaunchedTrainer:
         self.pid = self._process.pid
 
     def forward_signal(self, number: int) -> None:
-        """Send the signal to the trainer's process alone, unless it has ended."""
+        """Send the signal to the trainer's process alone, unless it has ended; with a shell also to what that runs."""
         if number in TERMINATING_SIGNALS:
             self.passed_on = time.time(), signal.Signals(number).name
+            if self._process.poll() is None and is_wrapper(read_argv(self.pid)):  # as a terminal does
+                os.killpg(self.pid, number)
+                return
         self._process.send_signal(number)
 
     @property

@@ -34,6 +34,7 @@ class TargetFacts:
     stdout_reason: str  # why stdout_path is None; else empty
     environ: Mapping[str, str] | None
     is_torchrun: bool  # it is the agent, not one of its ranks
+    is_wrapper: bool  # a shell or the like, which runs the trainer below it
     status: bytes  # /proc/PID/status, for actions.signals.plan
 
 
@@ -93,6 +94,7 @@ def read_target_facts(target: Target, root: str = "/proc") -> TargetFacts:
         stdout_reason=reason,
         environ=read_environ(target.pid, root),
         is_torchrun=is_torchrun(argv),
+        is_wrapper=is_wrapper(argv),
         status=_read(f"{base}/status") or b"",
     )
     if not is_same_process(target, root):
@@ -220,6 +222,11 @@ NODE_VARIABLES = ("MEMWATCH_NODE", "SLURMD_NODENAME", "NODE_NAME")
 RANK_VARIABLES = ("MEMWATCH_RANK", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 NODE_COUNT_VARIABLES = ("GROUP_WORLD_SIZE", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 _NO_ID = "none"  # torchrun's default
+# Shells, and what starts a program in an environment of its own, as a child.
+_WRAPPERS = {
+    *("sh", "bash", "dash", "ash", "ksh", "zsh", "fish", "make", "time"),
+    *("uv", "conda", "mamba", "micromamba", "pixi", "poetry", "pipenv", "pdm", "hatch", "rye"),
+}
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")  # after -m, or as the path of a script
 
 
@@ -265,6 +272,30 @@ def read_scheduler_limit(pid: int, environ: Mapping[str, str], root: str = "/pro
     if limit is None or not any(each.name == _SLURM_DAEMON for each in read_lineage(pid, root)):
         return None
     return limit
+
+
+def is_wrapper(argv: Sequence[str]) -> bool:
+    """Whether a command line is that of a program that runs another one and does not pass a signal on to it."""
+    names = [PurePath(word.lstrip("-")).name for word in argv[:2]]
+    return bool(names) and (names[0] in _WRAPPERS or (names[0].startswith("python") and names[-1] in _WRAPPERS))
+
+
+def read_wrapped(wrapper: Target, root: str = "/proc") -> Target | None:
+    """Return what a shell or the like runs, of several the process with the most memory: Python in `python a.py | tee`.
+
+    None where the process is no wrapper, or runs nothing.
+    """
+    waiting, found = [wrapper.pid], list[tuple[int, int]]()
+    while waiting:
+        pid = waiting.pop()
+        if is_wrapper(read_argv(pid, root)):
+            waiting += read_children(pid, root)
+        elif pid != wrapper.pid:
+            words = (_read(f"{root}/{pid}/statm") or b"").split()
+            found.append((int(words[1]) if len(words) > 1 else 0, pid))
+    with contextlib.suppress(AttachError):
+        return identify(max(found)[1], root) if found else None
+    return None
 
 
 def is_torchrun(argv: Sequence[str]) -> bool:
