@@ -758,3 +758,43 @@ def test_the_log_and_the_history_are_no_checkpoints(tmp_path):
     watch.poll(0.0)
     (tmp_path / "model.log").write_bytes(bytes(5000))
     assert [seen for t in range(1, 20) for seen in watch.poll(float(t))] == []
+
+
+WRITES = "import sys\nfor line in sys.stdin:\n    open('model_best.npz', 'wb').write(bytes(50_000)); print('done', flush=True)"
+
+
+@pytest.mark.parametrize(("who", "expected"), [("another", []), ("the trainer", ["saved"]), ("a child", ["saved"])])
+def test_a_file_that_another_program_writes_here_is_no_checkpoint(tmp_path, who, expected):
+    code = f"print('ready', flush=True)\n{WRITES}"
+    with running(python(code), cwd=tmp_path) as writer, running(python(WAIT), cwd=tmp_path) as other:
+        watched = writer if who == "the trainer" else other
+        members = (writer.pid,) if who == "a child" else ()
+        watch = CheckpointWatch(watched.pid, (), str(tmp_path), member_pids=lambda: members)
+        watch.poll(0.0)
+        states = []
+        for save in range(4):
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+            assert writer.stdout.readline() == "done\n"
+            states += [one.state for k in range(1, 12) for one in watch.poll(20.0 * save + k)]
+        watch.close()
+    assert list(dict.fromkeys(state for state in states if state == "saved")) == expected
+    assert expected or not states, "it is not waited for, either"
+
+
+def test_what_a_model_gave_is_no_checkpoint_though_it_is_written_again_and_again(tmp_path):
+    trainer = Watched(tmp_path)
+    for name in ("val_predictions.npy", "samples_1.npz", "best_outputs.npy"):
+        for k in range(4):
+            (tmp_path / name).write_bytes(b"\x93NUMPY" + bytes(40_000 + k))
+            states = trainer.steps(12)
+            assert ("saved" in states) == name.startswith("best"), name
+
+
+def test_a_file_that_is_written_again_each_second_is_many_short_saves(tmp_path):
+    trainer, took = Watched(tmp_path), []
+    for _ in range(8):
+        (tmp_path / "model.npy").write_bytes(bytes(40_000))
+        took += [event.seconds for event in trainer.events(3.0) if event.state == "saved"]
+        time.sleep(1.05)
+    assert len(took) >= 5 and sorted(took)[2] < 1.0, took

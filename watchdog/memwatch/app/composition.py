@@ -133,7 +133,8 @@ class TrainerWatch:
             self._sources.append(stack.enter_context(closing(self._clocks(self._log))))
             waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=pace is not None)
             self._waker = stack.enter_context(closing(waker))
-            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=self._own_files())
+            members, own = self._readers.tree.parent_pids, self._own_files()
+            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=own, member_pids=members)
             self._checkpoints = stack.enter_context(closing(checkpoints))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,

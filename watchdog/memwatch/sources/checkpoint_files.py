@@ -48,6 +48,9 @@ class OpenFile(NamedTuple):
 # --- names ------------------------------------------------------------------------------------------------------------
 
 _HINT = re.compile(r"checkpoint|ckpt|model|weights|snapshot|epoch|generation|optimizer|save[ds]?(?![a-z])|best", re.I)
+_OUTPUT = re.compile(
+    r"(?:^|[^a-z])(?:predictions?|preds?|logits?|probs?|outputs?|samples?|metrics?|results?|scores?)(?![a-z])", re.I
+)
 _TEMPORARY = re.compile(
     r"(?:^\.?(?:tmp|temp)|[._-](?:tmp|temp|part|partial|new)[\w.-]*$|~$|\.orbax-checkpoint-tmp)", re.I
 )
@@ -74,6 +77,11 @@ def name_suggests_checkpoint(path: str, root: str = "") -> bool:
     """Whether the name of a file, or of a folder of it below `root`, says checkpoint, model, epoch ..."""
     below = path[len(root) :] if root and path.startswith(root) else "/".join(path.rsplit("/", 3)[-2:])
     return _suggests(below)
+
+
+def name_suggests_output(path: str) -> bool:
+    """Whether the name of the file says that it is what a model gave: predictions, samples, scores."""
+    return bool(_OUTPUT.search(path.rpartition("/")[2]))
 
 
 def is_called_checkpoint(path: str) -> bool:
@@ -231,6 +239,16 @@ class Activity:
         if self._files >= 0:
             os.close(self._files)
             self._files = -1
+
+
+def bytes_written(pid: int) -> int:
+    """Return what a process has written since it began, as Activity.read; 0 where that cannot be read."""
+    activity = Activity(f"/proc/{pid}")
+    try:
+        seen = activity.read()
+        return 0 if seen is None else seen[1]
+    finally:
+        activity.close()
 
 
 # --- files and folders ------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ SMALL_BYTES = 1000  # A file without a telling name that is smaller holds a stat
 SMALL_TEXT_BYTES = 16_384  # The same of text without lines, as JSON (chosen).
 SAVES_KEPT = 5  # Latest saves, by which their length and what is on disk are known (chosen).
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
+OWN_SHARE = 0.5  # Of a file that the job must have written: calls and pages are counted, holes are not (chosen).
 SERIES_MAX = 256  # Series of files that are told apart: a bound on memory.
 LEARNED_DEPTH = 1  # Of folders outside the trainer's own that are read: its save may be a folder in one of them.
 LEARNED_MAX = 8  # Latest folders in which a checkpoint was written that are read: a bound on time.
@@ -82,6 +83,7 @@ class _Written:
     still_t: float  # since when it has not changed
     opened: bool  # it was seen open for writing
     first_ns: int  # file time when it was first seen
+    bytes_before: int | None = None  # that the process had written just before it changed; None: not known
     gone: bool = False  # it was not there at the last look: perhaps its folder was renamed
 
 
@@ -92,6 +94,7 @@ class _Series:
     writes: int = 0  # whole ones
     size: int = 0  # of the latest
     is_checkpoint: bool = False
+    is_foreign: bool = False  # another program has written the latest
 
 
 class _PollPacer:
@@ -119,6 +122,7 @@ class _PollPacer:
 class CheckpointWatch:
     """An EventSource of CheckpointSeen. While `urgent` is set, it reads at every poll.
 
+    A file that was not seen open counts if the process, or one of `member_pids`, has written as many bytes meanwhile.
     It reads which files the trainer's process has open for writing, and walks the folders below its own and those where
     a checkpoint was written, for files that are new or changed. With `globs`, a file that fits none of them is never
     "saved". A rename is followed by inode. Each reader uses at most CPU_SHARE of a core, or URGENT_CPU_SHARE when
@@ -135,11 +139,14 @@ class CheckpointWatch:
         root: str = "/proc",
         *,
         excluded: Iterable[str] = (),
+        member_pids: Callable[[], Iterable[int]] = lambda: (),
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.urgent = False
         self._process = f"{root}/{pid}"
-        self._activity = Activity(self._process)
+        self._activity, self._member_pids = Activity(self._process), member_pids
+        self._bytes_before: int | None = None  # that the process had written at the last look at folders
+        self._bytes_now: int | None = None  # the same at this one
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
         self._cwd = "" if cwd is None else cwd.rstrip("/")
         self._walk = FolderWalk()
@@ -364,6 +371,8 @@ class CheckpointWatch:
 
     def _note_changes(self, now: float, paths: Iterable[str]) -> None:
         known, changed = self._known, list[tuple[str, Fingerprint, bool]]()
+        seen = self._activity.read()
+        self._bytes_before, self._bytes_now = self._bytes_now, None if seen is None else seen[1]
         for path in paths:
             mark = fingerprint(path)
             if mark is None or known.get(path) == mark or path in self._ignored or path in self._written:
@@ -394,7 +403,8 @@ class CheckpointWatch:
             return
         self._begin(now, path, mark.file_id, mark.size, mark.mtime_ns)
         first_ns = min(mark.mtime_ns, files.changed_ns(os.path.dirname(path)) or mark.mtime_ns)  # noqa: PTH120
-        self._written[path] = _Written(path, mark, now, now, False, first_ns if is_new else mark.mtime_ns)
+        first_ns = first_ns if is_new else mark.mtime_ns
+        self._written[path] = _Written(path, mark, now, now, False, first_ns, self._bytes_before)
 
     def _follow_all(self, now: float) -> None:
         for written in list(self._written.values()):
@@ -427,7 +437,9 @@ class CheckpointWatch:
         if mark != written.mark:
             self._begin(now, written.path, mark.file_id, mark.size, mark.mtime_ns)
             if written.path not in self._written:  # it was complete, and this is the next save
-                self._written[written.path] = _Written(written.path, mark, now, now, False, mark.mtime_ns)
+                self._written[written.path] = _Written(
+                    written.path, mark, now, now, False, mark.mtime_ns, self._bytes_before
+                )
                 return False
             written.mark, written.still_t = mark, now
         return True
@@ -442,13 +454,14 @@ class CheckpointWatch:
             self._finish(now, done)
 
     def _is_next_save(self, before: _Written, path: str, key: FileId, size: int, mtime_ns: int | None) -> bool:
-        if before.path == path:
-            return key != before.mark.file_id or size < before.mark.size
+        gap_ns = (time.time_ns() if mtime_ns is None else mtime_ns) - before.mark.mtime_ns
+        if before.path == path:  # one that is written again as it was is as large at once
+            again = size == before.mark.size and before.mark.mtime_ns > 0 and gap_ns > NEXT_SAVE_SECONDS * 1e9
+            return key != before.mark.file_id or size < before.mark.size or again
         if files.skeleton(before.path) != files.skeleton(path) or files.is_temporary(path):
             return False
         if os.path.dirname(before.path) != os.path.dirname(path):  # noqa: PTH120
             return True
-        gap_ns = (time.time_ns() if mtime_ns is None else mtime_ns) - before.mark.mtime_ns
         return not files.is_shard(path) and (gap_ns > NEXT_SAVE_SECONDS * 1e9 or files.is_gone(before.path))
 
     def _finish(self, now: float, done: Sequence[_Written], *, before_signal: bool = False) -> None:
@@ -487,22 +500,37 @@ class CheckpointWatch:
             return False
         if self._globs:
             return self._is_configured(path) and files.is_whole(path)
-        if not files.may_be_checkpoint(path):
+        if not files.may_be_checkpoint(path) or not self._is_own(written):
             return False
         if files.is_gone(path):  # the next save has replaced it
             return self._suggests(path, mark.size)
         is_appended = self._is_appended(path, mark)
         if is_appended or not files.is_whole(path):
             return False
-        if len(self._series) >= SERIES_MAX:
-            self._series = {name: one for name, one in self._series.items() if one.is_checkpoint}
-        series = self._series.setdefault(files.skeleton(path), _Series())
+        series = self._series_of(path)
         is_like = series.size <= LIKE_SIZE * mark.size and mark.size <= LIKE_SIZE * series.size
         series.writes, series.size = series.writes + 1 if is_like or not series.writes else 1, mark.size
         if not series.is_checkpoint:
             is_repeated = series.writes > 1 and self._may_repeat(path, mark)
             series.is_checkpoint = is_repeated or self._suggests(path, mark.size)
         return series.is_checkpoint
+
+    def _series_of(self, path: str) -> _Series:
+        if len(self._series) >= SERIES_MAX:
+            self._series = {name: one for name, one in self._series.items() if one.is_checkpoint}
+        return self._series.setdefault(files.skeleton(path), _Series())
+
+    def _is_own(self, written: _Written) -> bool:
+        """Whether the job wrote it; where that is not known, as of the latest of its series."""
+        if written.opened:
+            return True
+        series, seen, before = self._series_of(written.path), self._activity.read(), written.bytes_before
+        if seen is not None and before is not None:
+            least = OWN_SHARE * written.mark.size
+            series.is_foreign = seen[1] - before < least and not any(
+                files.bytes_written(pid) >= least for pid in self._member_pids()
+            )
+        return not series.is_foreign
 
     def _is_appended(self, path: str, mark: Fingerprint) -> bool:
         """Whether the file was only appended to since its last write: a log, a table, a stream of events."""
@@ -517,6 +545,8 @@ class CheckpointWatch:
     def _may_repeat(self, path: str, mark: Fingerprint) -> bool:
         """Whether its like may be a checkpoint though nothing suggests it: not a log, a table, a status, a picture."""
         kind = files.content_kind(path)
+        if files.name_suggests_output(path) and not files.name_suggests_checkpoint(path, self._cwd):
+            return False
         return kind not in ("other", "lines") and mark.size >= (SMALL_TEXT_BYTES if kind == "text" else SMALL_BYTES)
 
     def _suggests(self, path: str, size: int) -> bool:
@@ -529,6 +559,8 @@ class CheckpointWatch:
         if files.name_suggests_checkpoint(path, self._cwd):
             is_short = kind in ("text", "lines") and size < files.TEXT_BYTES and not files.is_called_checkpoint(path)
             return kind != "other" and not is_short
+        if files.name_suggests_output(path):
+            return False
         return kind == "serialized" or (kind == "" and self._is_big_and_new(path, size))
 
     def _is_big_and_new(self, path: str, size: int) -> bool:
@@ -555,7 +587,11 @@ class CheckpointWatch:
         self._follow_all(now)
         unsettled = [w for w in self._written.values() if not self._is_settled(now, w)]
         busy = [entry.path for entry in self._open.values() if entry.writing and entry.suggests and not entry.kept]
-        busy += [w.path for w in unsettled if self._suggests(w.path, w.mark.size) and not self._is_table(now, w)]
+        busy += [
+            w.path
+            for w in unsettled
+            if self._suggests(w.path, w.mark.size) and not self._is_table(now, w) and self._is_own(w)
+        ]
         if busy:
             self._report_writing(now, busy[0])
             return
