@@ -760,7 +760,11 @@ def test_the_log_and_the_history_are_no_checkpoints(tmp_path):
     assert [seen for t in range(1, 20) for seen in watch.poll(float(t))] == []
 
 
-WRITES = "import sys\nfor line in sys.stdin:\n    open('model_best.npz', 'wb').write(bytes(50_000)); print('done', flush=True)"
+WRITES = """import sys
+for line in sys.stdin:
+    open('model_best.npz', 'wb').write(bytes(50_000))
+    print('done', flush=True)
+"""
 
 
 @pytest.mark.parametrize(("who", "expected"), [("another", []), ("the trainer", ["saved"]), ("a child", ["saved"])])
