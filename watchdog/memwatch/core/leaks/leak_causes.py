@@ -590,9 +590,18 @@ def _counted_finding(
 def _object_finding(
     history: ExaminationHistory, context: DiagnosisContext, heap: Growth, growing: dict[str, Growth]
 ) -> Finding:
-    """Name the growing type whose objects no attribute holds, else the one that takes the most bytes."""
-    latest = history.comparable[-1]
+    """Name the growing type whose objects no attribute holds, else the one that takes the most bytes.
+
+    Objects of a class may hold what grows; of a builtin type, they have to be it.
+    """
+    first, latest = history.record_at(heap.since), history.comparable[-1]
     fact = f"Python's objects take {_size(heap.before, heap.after)}"
+    least = MAX_FLAT_SHARE * (heap.after - heap.before)
+    growing = {
+        name: growth
+        for name, growth in growing.items()
+        if "." in name or latest.sizes.get(name, 0) - first.sizes.get(name, 0) >= least
+    }
     if not growing:
         return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, fact)
     loose = [
@@ -600,21 +609,44 @@ def _object_finding(
         for type_, path in latest.path_counts
         if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX))
     ]
+    keeps = False
     if loose:  # a class of the program before arrays and builtin types, then the shortest path
         name, holder = min(loose, key=lambda held: (held[0] in ARRAY_TYPES or "." not in held[0], len(held[1])))
     else:
         name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
-        paths = {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
-        holder = max(paths, key=lambda path: paths[path], default="")
+        holder, keeps = _holder_of_growth(history, name)
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = f"bound or clear {_in_code(holder)}"
     cause = HELD_BY_LOCAL_OR_NATIVE
+    if keeps:
+        cause, remedy = UNBOUNDED, UNBOUNDED.remedy.format(name=_in_code(holder), unit=context.unit)
     if holder.startswith(CYCLES_HOLDER_PREFIX):
         cause, remedy = CYCLES, CYCLES.remedy.format(unit=context.unit)
     elif _TRACEBACK in holder:
         cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=_in_code(holder))
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
+
+
+def _holder_of_growth(history: ExaminationHistory, type_: str) -> tuple[str, bool]:
+    """Return the path to the objects of a type that became more, and whether it leads to most of these.
+
+    Where one examination alone has looked for paths, it is the path to most objects.
+    """
+    counts = [
+        {path: count for (kind, path), count in record.path_counts.items() if kind == type_}
+        for record in history.comparable
+    ]
+    known = [(record, paths) for record, paths in zip(history.comparable, counts, strict=True) if paths]
+    if not known:
+        return "", False
+    (first, before), (latest, now) = known[0], known[-1]
+    if first is latest:
+        return max(now, key=now.__getitem__), False
+    risen = {path: count - before.get(path, 0) for path, count in now.items()}
+    most = max(risen, key=risen.__getitem__)
+    all_risen = latest.counts.get(type_, 0) - first.counts.get(type_, 0)
+    return most, 0 < EXPLAINS * all_risen <= risen[most]
 
 
 def _kept_finding(
