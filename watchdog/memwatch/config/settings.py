@@ -116,7 +116,7 @@ class DiagnosisConfig:
     cpu_share: float = 0.05  # the share of a core that examinations may use in any minute
     memory: str | int = "256MiB"  # the most memory that an examination may use
     progress: bool = True  # read how far the program is from its memory, where its log does not tell it
-    leak_threshold_mb: float = 5.0  # MB per generation: slower growth is not reported as a leak
+    leak_threshold_mb: float = 5.0  # MB per generation, or per minute: slower growth is not reported as a leak
 
 
 @dataclass(frozen=True, slots=True)

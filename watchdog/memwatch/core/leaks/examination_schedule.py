@@ -51,7 +51,9 @@ class DiagnosisPolicy:
     every_generations: int | None = None  # None: each of the first ten, then at growing intervals
     cpu_share: float = 0.05  # of a core, that all examinations together may take in any minute
     memory_bytes: int = 256 << 20  # that an examination may take
-    leak_threshold_bytes: float = 5e6  # per generation (without generations per hour); less growth is no leak
+    leak_threshold_bytes: float = (
+        5e6  # per generation, or per minute where these are shorter (without any: per hour); less is no leak
+    )
     track: tuple[str, ...] = ()  # attributes whose size is measured each time
 
 
