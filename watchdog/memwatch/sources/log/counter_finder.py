@@ -18,6 +18,7 @@ from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
     ROUNDED,
+    PROCESS_NOUNS,
     UNIT_PRIORITY,
     UNNAMED_UNIT,
     UnitMention,
@@ -176,7 +177,10 @@ class CounterFinder:
         end, named = len(line.text), may_name_unit(line.lower)
         if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
-        changed = named and self._count_mentions(line, end, list(find_unit_mentions(line.lower, end)))
+        mentions = list(find_unit_mentions(line.lower, end)) if named else []
+        if mentions and (outer := self._outer_loop(line, mentions[0])):  # `Fold 1/4, epoch 3/12`
+            mentions = [outer, *(mention._replace(total=None) for mention in mentions)]
+        changed = self._count_mentions(line, end, mentions)
         known = changed  # by words, which tell more than the line's percents
         if not changed and _MAY_BE_OF.search(line.text):
             changed = self._count_mentions(line, end, list(find_counted_nouns(line.lower, end)))
@@ -196,6 +200,7 @@ class CounterFinder:
         *positions: int,
         required: int,
         priority: int | None = None,
+        family: str = "",
     ) -> LogCounter:
         """Return the counter with this key; the numbers of `line` at `positions` are its value or distinguish it."""
         line.process = line.process or find_process_label(line.text)
@@ -205,7 +210,7 @@ class CounterFinder:
             if len(self._counters) >= MAX_COUNTERS:
                 self._drop_least_useful()
             counter = self._counters[key] = LogCounter(name, unit, weight, required, priority)
-            counter.family = _DIGITS.sub("#", key)
+            counter.family = _DIGITS.sub("#", line.process + family if family else key)
             counter.is_inner_loop = counter.family in self._excluded_families
         self._counters.move_to_end(key)
         self._observations.add_counter_numbers(counter, line, *positions)
@@ -222,6 +227,15 @@ class CounterFinder:
 
     # --- words ---
 
+    def _outer_loop(self, line: LineText, inner: UnitMention) -> UnitMention | None:
+        """Return the noun before a unit that says of which part the line is: the total of the unit is that of a part."""
+        end = min(inner.start, inner.position)
+        if not _MAY_BE_OF.search(line.text, 0, end):
+            return None
+        found = next(find_counted_nouns(line.lower, end), None)
+        is_loop = found is not None and found.total not in (None, 1) and found.unit not in PROCESS_NOUNS
+        return found if is_loop else None
+
     def _count_mentions(self, line: LineText, end: int, found: list[UnitMention], at: str = "") -> bool:
         """Count the units that the text up to `end` names; without `at` the surrounding words tell start from end."""
         changed = False
@@ -236,20 +250,35 @@ class CounterFinder:
         shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
         kind = line_shape(before[-_BEFORE_CHARS:])[-_KIND_CHARS:]
         kind += line_shape(line.text[mention.start : mention.position])
-        key = f"word {kind}#{'/' if mention.total else ''}{'|' if at else shown_at}"
+        family = f"word {kind}#{'/' if mention.total else ''}"
+        key = f"{family}{'|' if at else shown_at}"
         unit, position = mention.unit, mention.position
         if mention.is_known_unit:
             certain = mention.total is not None and shown_at == "start" and not (at and self.expects_first_row)
             required = 2 if UNIT_PRIORITY[unit] < UNIT_PRIORITY["episode"] else 0 if certain else 1
             required = _SETTING_INCREMENTS if mention.plural and not certain else required
-            counter = self._counter(key, "words", unit, 2, line, position, required=required)
+            counter = self._counter(key, "words", unit, 2, line, position, required=required, family=family)
             counter.may_be_setting = required == _SETTING_INCREMENTS
         elif unit in MEASURED_NOUNS:
             return False
         else:
-            counter = self._counter(key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY)
+            counter = self._counter(
+                key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY, family=family
+            )
             counter.needs_constant_step = True
+        if not at:
+            self._join(counter, f"{line.process}{family}{'start' if shown_at == 'end' else 'end'}", line, mention)
         return counter.add_value(line, mention.position, mention.number, mention.total, shown_at, redrawn=bool(at))
+
+    def _join(self, counter: LogCounter, other_key: str, line: LineText, mention: UnitMention) -> None:
+        """Let the counter of starts count, too, what only an end shows: `Epoch 4 - ok`, `Epoch 5 - acc: 0.97`."""
+        other = self._counters.get(other_key)
+        if other is None or other.last is None or mention.number <= other.last:
+            return
+        if other_key.endswith("start"):
+            other.add_value(line, mention.position, mention.number, mention.total, "start")
+        elif counter.last is None:
+            counter.take_over(other)
 
     # --- progress bars ---
 

@@ -304,8 +304,7 @@ class MarkerFinder:
         printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
         if printed_total is not None and (primary.last or 0) > printed_total:
             separate = printed_total = None  # it was the total of something else
-        markers = list(primary.pending_events)
-        primary.pending_events.clear()
+        markers = primary.release_events()
         if markers:
             self._phase = None  # the same phase in another generation is a new event
             if self._recount:

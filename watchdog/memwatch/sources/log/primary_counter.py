@@ -88,6 +88,7 @@ class LogCounter(Progression):
         self.priority = (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY) if priority is None else priority, weight)
         self.required_increments = required_increments  # before it can be the primary counter
         self.pending_events: list[LocatedEvent] = []
+        self._released: float | None = None  # the latest index that was told
         self.total: int | None = None
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
@@ -131,6 +132,13 @@ class LogCounter(Progression):
         if len(self.pending_events) > MAX_PENDING_EVENTS:
             del self.pending_events[: MAX_PENDING_EVENTS // 2]
         return True
+
+    def take_over(self, other: LogCounter) -> None:
+        """Go on from where `other` is, with what it has counted and not told yet."""
+        self.first, self.last, self.step, self.values = other.first, other.last, other.step, other.values
+        self.increments, self.steps_differ, self.is_uneven = other.increments, other.steps_differ, other.is_uneven
+        self.total, self._lines = other.total, other._lines
+        self.pending_events = [with_event_fields(located, at="start") for located in other.pending_events]
 
     def _checked_total(self, index: float, total: int | None) -> int | None:
         """Return `total` unless the index has passed it, or some that it was printed with: then it was none."""
@@ -215,9 +223,17 @@ class LogCounter(Progression):
         known = self.priority[0] > OTHER_UNIT_PRIORITY and other.priority[0] < _USER_PRIORITY
         return known and self.is_in_line_of(other) and other.is_uneven and not self.steps_differ
 
-    def drop_pending_up_to(self, index: float) -> None:
-        events = self.pending_events
-        self.pending_events = [e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > index]
+    def release_events(self) -> list[LocatedEvent]:
+        """Return the pending events, which are told now."""
+        events, self.pending_events = self.pending_events, []
+        self._released = self.last if events else self._released
+        return events
+
+    def drop_what_was_told(self, before: LogCounter) -> None:
+        """Drop the pending events of an index that the counter before has told."""
+        told, events = before._released, self.pending_events
+        if told is not None:
+            self.pending_events = [e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > told]
 
     def mark_inner_loop(self) -> None:
         self.is_inner_loop = True
@@ -277,7 +293,7 @@ class PrimaryCounterSelector:
         now = self.selected
         if now is None or now.last is None or best.family != now.family or now.has_ended or not best.replaces(now):
             return False
-        best.drop_pending_up_to(now.last)
+        best.drop_what_was_told(now)
         return True
 
     def _keeps_selected(self, other: LogCounter) -> bool:

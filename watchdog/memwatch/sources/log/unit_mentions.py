@@ -72,6 +72,10 @@ _NOUN_OF = re.compile(
     r"[ ]{0,2}(?:/|of)[ ]{0,2}(?P<total>[0-9]{1,9})(?![\w%/]|[.:][0-9])"
 )
 _WHOLE_RUN = frozenset({"train", "training", "learning", "progress", "fitting"})  # `[Train 960/1882]`: it names no unit
+_LEVELS = frozenset(  # nouns of what fills: `replay=700/4000`
+    {"replay", "buffer", "memory", "cache", "queue", "pool", "storage", "experience", "experiences", "transitions"}
+)
+PROCESS_NOUNS = frozenset({"rank", "gpu", "device", "worker", "node", "process", "proc", "core", "host", "thread"})
 # `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
 _OTHER = re.compile(
     r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|no|this|(?:in|per|of)(?=_))"
@@ -146,7 +150,12 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
 def find_counted_nouns(text: str, end: int) -> Iterator[UnitMention]:
     """Yield the first other noun of which `text[:end]` says `3 of 10`."""
     match = _NOUN_OF.search(text, 0, end)
-    if match is not None and int(match["index"]) <= int(match["total"]) and match["word"] not in _NAMES:
+    if (
+        match is not None
+        and match["word"] not in _LEVELS
+        and int(match["index"]) <= int(match["total"])
+        and match["word"] not in _NAMES
+    ):
         yield _mention(match, UNNAMED_UNIT if match["word"] in _WHOLE_RUN else match["word"], sure=False)
 
 
