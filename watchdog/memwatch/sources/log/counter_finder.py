@@ -17,8 +17,8 @@ from memwatch.sources.log.recurring_line_counters import (
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
-    ROUNDED,
     PROCESS_NOUNS,
+    ROUNDED,
     UNIT_PRIORITY,
     UNNAMED_UNIT,
     UnitMention,
@@ -228,7 +228,7 @@ class CounterFinder:
     # --- words ---
 
     def _outer_loop(self, line: LineText, inner: UnitMention) -> UnitMention | None:
-        """Return the noun before a unit that says of which part the line is: the total of the unit is that of a part."""
+        """Return the noun before a unit that says of which part the line is: the unit counts within that part."""
         end = min(inner.start, inner.position)
         if not _MAY_BE_OF.search(line.text, 0, end):
             return None
