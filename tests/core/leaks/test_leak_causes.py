@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.examination import UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
+from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
 from memwatch.core.leaks.leak_causes import RULES, find_causes
@@ -326,7 +326,7 @@ def test_a_class_in_a_local_variable_is_named_before_what_it_holds():
     shown = rest(
         sizes=lambda n: {"numpy.ndarray": 40 * n * MB, "bytes": 5 * n * MB},
         counts=lambda n: {"bytes": 900 * n, **{type_: 100 * n for type_, _ in ways}},
-        ways=lambda _: ways,
+        ways=lambda n: {way: n * count for way, count in ways.items()},
     )
     (found,) = after(shown)[0]
     assert (found.cause, found.type, found.holder) == (
@@ -572,3 +572,35 @@ def test_an_array_that_a_look_has_missed_still_fills(headroom: int, cause: str):
     found = next(one for one in causes.findings if one.cause in ("allocated_buffer_fills", "buffer_cannot_fit"))
     assert found.cause == cause
     assert all(path in " ".join(found.evidence) for path in both)
+
+
+def test_what_stays_in_a_local_variable_is_not_blamed_for_what_grows_elsewhere():
+    still, grows = f"{LOCAL_VARIABLE_PREFIX}main: canvas", f"{UNNAMED_HOLDER_PREFIX}itertools._tee_dataobject[i]"
+    shown = rest(
+        sizes=lambda n: {"numpy.ndarray": 40 * n * MB, "float": 1000 * n},
+        counts=lambda n: {"numpy.ndarray": 100 * n, "float": 10 * n},
+        ways=lambda n: {("numpy.ndarray", still): 40, ("numpy.ndarray", grows): 100 * n, ("float", still): 10 * n},
+    )
+    (found,) = after(shown)[0]
+    assert (found.type, found.holder) == ("numpy.ndarray", grows)
+
+
+def test_growth_of_a_builtin_type_at_a_name_is_that_of_a_container():
+    path = "__main__.LMM.cached[k][i]"
+    shown = rest(
+        sizes=lambda n: {"bytes": 45 * n * MB},
+        counts=lambda n: {"bytes": 1000 * n},
+        ways=lambda n: {("bytes", path): 1000 * n, ("bytes", "json.encoder.ESCAPE[k]"): 5000},
+    )
+    (found,) = after(shown)[0]
+    assert (found.cause, found.holder) == ("unbounded_container", path)
+
+
+def test_a_table_of_types_is_not_blamed_for_objects_of_a_library_elsewhere():
+    shown = rest(
+        sizes=lambda _: {"dict": MB},
+        counts=lambda n: {"numpy.dtypes.Float32DType": 10 * n},
+        ways=lambda _: {("numpy.dtypes.Float32DType", "pandas.Index._engine_types[k]"): 3},
+    )
+    (found,) = after(shown)[0]
+    assert found.cause == "native_leak"

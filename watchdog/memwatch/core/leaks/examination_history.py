@@ -320,6 +320,15 @@ class ExaminationHistory:
         units = records[-1].position - records[0].position if records else 0.0
         return POSITION_SECONDS / ((records[-1].t - records[0].t) / units) if units > 0.0 else 0.0
 
+    def risen_paths(self, type_: str) -> dict[str, int]:
+        """Return by how much the objects of a type became more, by the paths to them.
+
+        That is between the first and the latest examination that has looked for these; none where one alone has.
+        """
+        counts = [{p: n for (kind, p), n in record.path_counts.items() if kind == type_} for record in self.comparable]
+        known = [paths for paths in counts if paths]
+        return {path: n - known[0].get(path, 0) for path, n in known[-1].items()} if len(known) > 1 else {}
+
     def held_since(self, position: float) -> int:
         """Return the most bytes by which an attribute grew since a position, even if in one step only."""
         first, latest = self.record_at(position).containers, self.comparable[-1].containers

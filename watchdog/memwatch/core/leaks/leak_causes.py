@@ -600,21 +600,28 @@ def _object_finding(
     growing = {
         name: growth
         for name, growth in growing.items()
-        if "." in name or latest.sizes.get(name, 0) - first.sizes.get(name, 0) >= least
+        if _is_class(name) or latest.sizes.get(name, 0) - first.sizes.get(name, 0) >= least
     }
     if not growing:
         return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, fact)
+    risen = {name: history.risen_paths(name) for name in growing}
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
-        if type_ in growing and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX))
+        if type_ in growing
+        and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX))
+        and risen[type_].get(path, 1) > 0
     ]
     keeps = False
-    if loose:  # a class of the program before arrays and builtin types, then the shortest path
-        name, holder = min(loose, key=lambda held: (held[0] in ARRAY_TYPES or "." not in held[0], len(held[1])))
+    if loose:  # a class before arrays and builtin types, then where most were added, then the shortest path
+        name, holder = min(
+            loose, key=lambda held: (not _is_class(held[0]), -risen[held[0]].get(held[1], 0), len(held[1]))
+        )
     else:
         name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
-        holder, keeps = _holder_of_growth(history, name)
+        paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
+        holder = max(paths, key=paths.__getitem__, default="")
+        keeps = risen[name].get(holder, 0) >= EXPLAINS * (growing[name].after - growing[name].before)
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = f"bound or clear {_in_code(holder)}"
@@ -628,25 +635,9 @@ def _object_finding(
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
 
 
-def _holder_of_growth(history: ExaminationHistory, type_: str) -> tuple[str, bool]:
-    """Return the path to the objects of a type that became more, and whether it leads to most of these.
-
-    Where one examination alone has looked for paths, it is the path to most objects.
-    """
-    counts = [
-        {path: count for (kind, path), count in record.path_counts.items() if kind == type_}
-        for record in history.comparable
-    ]
-    known = [(record, paths) for record, paths in zip(history.comparable, counts, strict=True) if paths]
-    if not known:
-        return "", False
-    (first, before), (latest, now) = known[0], known[-1]
-    if first is latest:
-        return max(now, key=now.__getitem__), False
-    risen = {path: count - before.get(path, 0) for path, count in now.items()}
-    most = max(risen, key=risen.__getitem__)
-    all_risen = latest.counts.get(type_, 0) - first.counts.get(type_, 0)
-    return most, 0 < EXPLAINS * all_risen <= risen[most]
+def _is_class(type_: str) -> bool:
+    """Whether objects of a type may hold much more than themselves: neither arrays nor of a builtin type."""
+    return "." in type_ and type_ not in ARRAY_TYPES
 
 
 def _kept_finding(
@@ -656,9 +647,11 @@ def _kept_finding(
     rising = {growth.name: growth for growth in history.types_growing_in_count()}
     kept = [
         (len(path), path, type_)
-        for record in (*history.comparable[-1:], *names.comparable[-1:])
+        for known in (history, names)
+        for record in known.comparable[-1:]
         for type_, path in record.path_counts
         if type_ in rising
+        and known.risen_paths(type_).get(path, 0) > 0
         and "." in type_
         and "[" in path
         and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
