@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memwatch.core.events import Diagnosed
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
@@ -604,3 +605,29 @@ def test_a_table_of_types_is_not_blamed_for_objects_of_a_library_elsewhere():
     )
     (found,) = after(shown)[0]
     assert found.cause == "native_leak"
+
+
+def holding_a_graph(n: int, *paths: str, used: int = 50) -> Diagnosed:
+    """A look at names at generation `n`, where these lead to a tensor with its graph."""
+    one = examined(n, used=used * n * MB)
+    census = replace(one.found.census, graph_paths=paths)
+    return replace(one, found=replace(one.found, names=census))
+
+
+@pytest.mark.parametrize(
+    ("paths", "used", "expected"),
+    [
+        (("__main__.EarlyStopping.smoothed",), 50, ["__main__.EarlyStopping.smoothed"]),
+        (("__main__.Trainer.outputs[i]",), 50, []),
+        ((), 50, []),
+        (("__main__.EarlyStopping.smoothed",), 0, []),
+    ],
+    ids=["a sum", "items of a list", "none", "memory does not grow"],
+)
+def test_a_sum_of_losses_is_a_tensor_that_has_its_graph_for_a_while(paths, used, expected):
+    names = ExaminationHistory(0.0, of_names=True)
+    for n in range(1, 7):
+        names.add(holding_a_graph(n, *paths, used=used), of_names=True)
+        found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
+        assert [one.holder for one in found] == (expected if n > 4 else [])
+    assert all(one.cause == "graph_retained" and one.confidence <= 0.5 for one in found)

@@ -83,6 +83,7 @@ class Census:
     large: tuple[LargeObject, ...] = ()  # the largest first
     storages: tuple[DeviceStorageTotals, ...] = ()
     tensors_with_graph: int | None = None  # that keep their autograd graph; None: no tensors, or not asked for
+    graph_paths: tuple[str, ...] = ()  # names of the program's that lead to such tensors, local variables excepted
     tensors_unread: int = 0  # whose storage is not known: this torch lays tensors out differently
     holders: tuple[ReferencePath, ...] = ()  # by type, the one with most bytes first; in it the most objects first
     tracked: tuple[AttributeSize, ...] = ()

@@ -119,6 +119,8 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
+    elif memory is not None and not is_calm and known < MAY_EXPLAIN:
+        found = list(filter(None, [_sum_of_graphs(names, context, memory)]))
     named_drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, names, context)
@@ -190,6 +192,9 @@ def _heap_causes(
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
         if findings[-1:] and findings[-1].cause == NATIVE.name:
             findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
+        if findings[-1:] and findings[-1].cause in (NATIVE.name, HELD_BY_LOCAL_OR_NATIVE.name):
+            is_of_tensors = findings[-1].type in ("", *TENSORS)
+            findings[-1] = (is_of_tensors and _sum_of_graphs(names, context, memory)) or findings[-1]
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
@@ -430,6 +435,12 @@ GRAPHS = LeakCause(
     "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
     0.9,
 )
+SUM_OF_GRAPHS = LeakCause(
+    "graph_retained",
+    "a tensor is kept with its graph, which grows if others are added to it: total = total + loss",
+    "keep the number alone: loss.item(), or detach(): {name}",
+    0.5,
+)
 GPU_CACHE = LeakCause(
     "gpu_cache",
     "torch's cache on the GPU grows, its tensors do not",
@@ -548,6 +559,20 @@ def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memor
     fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
     counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
     return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
+
+
+def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
+    """Name an attribute that has held one tensor with its graph for a while: a sum of losses is a single tensor."""
+    if len(names.comparable) <= SEVERAL:
+        return None
+    held = [set(record.graph_paths) for record in names.comparable[-SEVERAL - 1 :]]
+    paths = sorted((path for path in set.intersection(*held) if "[" not in path), key=len)
+    if not paths:
+        return None
+    shown = ", ".join(map(without_main_module, paths[:3]))
+    fact = f"at each of the last {SEVERAL + 1} examinations it had its graph: {shown}"
+    remedy = SUM_OF_GRAPHS.remedy.format(name=_in_code(paths[0]))
+    return SUM_OF_GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], holder=paths[0], remedy=remedy)
 
 
 def _holder_of_tensors(history: ExaminationHistory) -> str:

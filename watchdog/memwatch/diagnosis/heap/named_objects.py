@@ -16,7 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from memwatch.core.examination import AttributeSize, Census, LargeObject, ReferencePath, TypeCount
+from memwatch.core.examination import (
+    LOCAL_VARIABLE_PREFIX,
+    AttributeSize,
+    Census,
+    LargeObject,
+    ReferencePath,
+    TypeCount,
+)
 from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, Way, capacity_of, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_layouts import (
@@ -37,7 +44,7 @@ MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 
 NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
 CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes after it is to be seen, too (chosen)
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
-MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS = 64, 20, 128  # that are reported, the largest (chosen)
+MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # that are reported, the largest (chosen)
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
 _FEW = 8  # So few keys of a dict are names in a namespace, and so few items fields of a record (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
@@ -151,7 +158,7 @@ class NamedObjects:
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
         path_sizes: Counter[tuple[str, str]] = Counter()
-        graphs = 0.0
+        graphs, graph_paths = 0.0, dict[str, None]()
         for found_before in named:
             now = time.process_time()
             self._deadline = now + CONTENT_SHARE * (end - now)
@@ -162,7 +169,10 @@ class NamedObjects:
             if one is None or content is None or self._is_elsewhere(one):
                 continue  # The name is given to another object all the time.
             containers.setdefault(one.path, []).append((one, content.bytes))
-            graphs += sum(content.found[address].number for address in self._graphs & content.found.keys())
+            kept = [content.found[address] for address in self._graphs & content.found.keys()]
+            graphs += sum(met.number for met in kept)
+            named_graphs = sorted(met.path for met in kept if not met.path.startswith(LOCAL_VARIABLE_PREFIX))
+            graph_paths |= dict.fromkeys(named_graphs)
             for met in content.found.values():
                 counts[met.kind] += round(met.number)
                 sizes[met.kind] += round(met.number * met.bytes)
@@ -180,6 +190,7 @@ class NamedObjects:
             types=tuple(TypeCount(kind, counts[kind], size, True) for kind, size in sizes.most_common()),
             large=tuple(sorted(self._arrays.values(), key=lambda large: -large.bytes)[:MAX_ARRAYS]),
             tensors_with_graph=round(graphs) if self._tensors.storages else None,
+            graph_paths=tuple(graph_paths)[:MAX_GRAPH_PATHS],
             holders=tuple(
                 ReferencePath(kind, path, paths[kind, path], counts[kind])
                 for (kind, path), _ in path_sizes.most_common(MAX_HOLDERS)
