@@ -254,6 +254,13 @@ def test_the_end_of_the_run_is_told_by_its_units_however_rarely_the_log_tells_th
     assert ledger.run_end_t(55.0 * step) == pytest.approx(10.0 * (100 * step + 1))
 
 
+def test_the_usual_seconds_are_a_mean_of_what_samples_round_and_leave_out_what_is_not_usual():
+    ledger = GenerationLedger()
+    for index, t in enumerate((0, 1, 3, 4, 6, 16), 1):
+        mark(ledger, t, index)
+    assert ledger.generation_seconds(17) == pytest.approx(1.5)
+
+
 def test_a_new_process_keeps_old_rows_with_their_attempt():
     ledger = GenerationLedger()
     ledger.add_samples((0,), "host", (5,))

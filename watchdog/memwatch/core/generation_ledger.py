@@ -334,8 +334,14 @@ class GenerationLedger:
         return max(now, self._starts[-1][0] + (last + 1.0 - self.index) * usual / self.index_step)
 
     def generation_seconds(self, now: float) -> float | None:
-        """Return the median seconds between the latest markers; None before two, or when the next is long overdue."""
-        usual = median([b - a for (a, _), (b, _) in pairwise(self._starts)])
+        """Return the usual seconds between the latest markers; None before two, or when the next is long overdue.
+
+        That is a mean, for their times are those of samples, without what differs from the median by a factor of two.
+        """
+        seconds = [b - a for (a, _), (b, _) in pairwise(self._starts)]
+        middle = median(seconds)
+        near = [one for one in seconds if middle <= 2.0 * one <= 4.0 * middle]
+        usual = sum(near) / len(near) if near else 0.0
         if usual <= 0.0 or now - self._starts[-1][0] > MARKER_OVERDUE_FACTOR * usual + MARKER_OVERDUE_SECONDS:
             return None
         return usual
