@@ -14,6 +14,7 @@ CYCLES_HOLDER_PREFIX = "nothing but each other: "  # begins a path that starts i
 LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "local variable of main: kept[i]"
 ALLOCATED_BUFFER_FILLS = "allocated_buffer_fills"  # a cause of growth that ends by itself
 NDARRAY = "numpy.ndarray"
+LRU_ITEM = "functools._lru_list_elem"  # around each result that functools.lru_cache keeps
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
 ARRAY_TYPES = (NDARRAY, *TENSORS)
 OTHERS_GROW, WORKERS_GROW = BESIDE_CAUSES = ("others_grow", "workers_grow")  # growth that is not the trainer's own

@@ -20,7 +20,9 @@ KEPT_READINGS = 256  # of a gauge
 # and some memory of an item cannot be measured. (Chosen: beside a replay buffer that filled, memory grew by 3 MB with
 # each item of a list of 200 bytes an item.)
 MEASURED_SHARE = 0.1
-STALE = 1.5  # times the longer of the latest two times between readings: a gauge that is told seldom has ceased
+# A gauge that is told seldom has ceased: times the longer of the latest two times between readings, and at least so
+# many seconds, for an examination waits up to a minute for its budget of CPU.
+STALE, STALE_SECONDS = 1.5, 60.0
 
 
 class Regressor(Protocol):
@@ -178,7 +180,7 @@ class GaugeReadings:
             self.known_until = self.stale_from = math.inf
         elif t != self.known_until:
             gap = t - self.known_until if math.isfinite(self.known_until) else math.inf
-            self.known_until, self.stale_from = t, t + STALE * max(gap, self._gap)
+            self.known_until, self.stale_from = t, t + max(STALE * max(gap, self._gap), STALE_SECONDS)
             self._gap = gap if math.isfinite(gap) else 0.0
         if self.times and (t <= self.times[-1] or value == self.values[-1]):
             return False

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from memwatch.core.examination import (
     ARRAY_TYPES,
     CYCLES_HOLDER_PREFIX,
+    LRU_ITEM,
     TENSORS,
     Census,
     Growth,
@@ -159,7 +160,7 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
         for (type_, path), count in latest.path_counts.items()
         if _is_in(path, attribute)
     }
-    known = [key for key, count in risen.items() if count > 0]
+    known = [key for key, count in risen.items() if count > 0 and key[0] != LRU_ITEM]
     own = [(type_, path) for type_, path in known if type_ not in ARRAY_TYPES and "." in type_]
     if own:  # The shortest path wins.
         return min(own, key=lambda key: (len(key[1]), -risen[key]))

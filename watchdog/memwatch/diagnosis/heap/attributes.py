@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
+from memwatch.core.examination import LRU_ITEM
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_layouts import CLASS_DICT_AT, Layouts
 from memwatch.diagnosis.heap.remote_memory import REFERENCE, Hop, RemoteMemory, UnreadableError
@@ -25,6 +26,13 @@ _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
 _MAX_BASES = 64  # of a type: a bound against circles
 _MAX_NAME_BYTES = 256
 _DEQUE_MAXLEN_AT = 64  # in a dequeobject
+# In lru_cache_object, and in the lru_list_elem that its dict holds where it has a bound (3.8 to 3.15).
+LRU_CACHE = "functools._lru_cache_wrapper"
+LRU_CACHE_AT, _LRU_MAXSIZE_AT, _LRU_RESULT_AT = 72, 96, 48
+_HIDDEN_MEMBERS = {  # the cache is a ring of items, too
+    LRU_CACHE: [("cache", LRU_CACHE_AT), ("cache[k]", 16), ("cache[k]", 24)],
+    LRU_ITEM: [("result", _LRU_RESULT_AT)],
+}
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
 # Objects that belong to the program itself and do not count as an attribute's data, by shape and by name of the type.
 _PROGRAM_SHAPES = {"class", "weak"}
@@ -149,7 +157,7 @@ class Attributes:
         return found
 
     def _own_members(self, kind: HeapType) -> list[tuple[str, int]]:
-        found = []
+        found = list(_HIDDEN_MEMBERS.get(kind.name, ()))
         with suppress(SourceError):
             for i in range(_MAX_MEMBERS if kind.members_at else 0):
                 name_at, sort, offset = self._memory.words(kind.members_at + i * _MEMBER_BYTES, 3)
@@ -183,8 +191,10 @@ class Attributes:
 def capacity_of(
     attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject | None
 ) -> int | None:
-    """Return the capacity in items of a container: a deque's maxlen, else what an attribute of its owner states."""
+    """Return the capacity in items of a container: a deque's maxlen, else what its owner states."""
     maxlen = container.word(_DEQUE_MAXLEN_AT) if container.heap_type.shape == "deque" else MAX_COUNT
+    if owner is not None and owner.heap_type.name == LRU_CACHE:
+        maxlen = owner.word(_LRU_MAXSIZE_AT)
     if maxlen < MAX_COUNT or owner is None:
         return maxlen if maxlen < MAX_COUNT else None
     values = {name.lstrip("_"): value for name, value in attributes.named_values(owner)}

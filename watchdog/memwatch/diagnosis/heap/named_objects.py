@@ -18,13 +18,22 @@ from typing import NamedTuple
 
 from memwatch.core.examination import (
     LOCAL_VARIABLE_PREFIX,
+    LRU_ITEM,
     AttributeSize,
     Census,
     LargeObject,
     ReferencePath,
     TypeCount,
 )
-from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, Way, capacity_of, is_program
+from memwatch.diagnosis.heap.attributes import (
+    BOOKKEEPING,
+    LRU_CACHE,
+    LRU_CACHE_AT,
+    Attributes,
+    Way,
+    capacity_of,
+    is_program,
+)
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
@@ -279,6 +288,8 @@ class NamedObjects:
             yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
             variables = self._frames.closure_variables(obj) if steps < _MAX_STEPS else {}
             yield from (_Waiting(cell, variable, None, steps + 1) for cell, variable in variables.items())
+        elif name == LRU_CACHE:
+            yield _Waiting(obj.word(LRU_CACHE_AT), f"{path}.cache", obj, steps + 1)
         elif shape == "class":
             own = self._types.type_at(obj.address)
             if own is not None and self._is_own(own):
@@ -427,7 +438,8 @@ class NamedObjects:
             return size, named, len(named)
         if shape == "set":
             return size, [("{i}", one) for one in references if one], obj.count(24)
-        if shape in _TEXTS or shape in ("class", "weak") or (not references and not kind.has_managed_dict):
+        holds = references or kind.has_managed_dict or kind.name == LRU_ITEM  # before 3.10 not known to the collector
+        if shape in _TEXTS or shape in ("class", "weak") or not holds:
             return size, [], 0
         named = [(f".{key}", value) for key, value in self._attributes.named_values(obj) if key not in BOOKKEEPING]
         return size, named[:_MAX_ATTRIBUTES], len(named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
@@ -54,22 +54,22 @@ class AttributePathSizer:
             return AttributeSize(track.path, 0, None, reason=reason)
         steps = (*(f".{name}" for name in track.names[longest:]), *track.steps)
         roots = of_instances[longest]
-        found, missing = self._follow(roots, steps)
+        found, owners, missing = self._follow(roots, steps)
         if not found and of_classes[longest]:
             roots, of_instance = of_classes[longest], missing
-            found, missing = self._follow(roots, steps)
+            found, owners, missing = self._follow(roots, steps)
             missing = of_instance or missing
         if not found:
             return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
         walk = self._new_walk()
         walk.exclude(roots)
         size = int(walk.walk(np.fromiter(found, np.uint64), may_go_on).sizes.sum())
-        items, capacity = self._items(roots, found)
+        items, capacity = self._items(owners, found)
         rest = track.path[len(".".join(track.names[:longest])) :]
         full = "".join(class_names[longest]) + rest if len(class_names[longest]) == 1 else ""
         return AttributeSize(track.path, len(found), size, items, capacity, full=full)
 
-    def _items(self, owners: Sequence[int], found: Iterable[int]) -> tuple[int | None, int | None]:
+    def _items(self, owners: Collection[int], found: Iterable[int]) -> tuple[int | None, int | None]:
         """Return the number of items of these containers, and the capacity of a single one of a single owner."""
         objects = [obj for address in found if (obj := self._attributes.object_at(address)) is not None]
         lengths = [length for obj in objects if (length := self._layouts.length(obj)) is not None]
@@ -77,17 +77,17 @@ class AttributePathSizer:
             return None, None
         if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
-        owner = self._attributes.object_at(owners[0])
+        owner = self._attributes.object_at(next(iter(owners)))
         return sum(lengths), capacity_of(self._attributes, self._layouts, objects[0], owner)
 
-    def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], str]:
-        """Return the objects at the end of these steps, or none and the first step that leads nowhere."""
-        found = set(roots)
+    def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], set[int], str]:
+        """Return the objects at the end of these steps and those a step before; or none, and the step to nowhere."""
+        found = owners = set(roots)
         for step in steps:
-            found = {value for address in found for value in self._take_step(address, step)}
+            owners, found = found, {value for address in found for value in self._take_step(address, step)}
             if not found:
-                return found, step
-        return found, ""
+                return found, owners, step
+        return found, owners, ""
 
     def _take_step(self, address: int, step: str) -> Iterator[int]:
         obj = self._attributes.object_at(address)
