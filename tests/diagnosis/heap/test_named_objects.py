@@ -277,9 +277,10 @@ def test_what_a_cached_function_keeps_is_found_by_its_name_with_its_bound(python
         held = {one.path: (one.items, one.capacity, one.bytes) for one in looked(program.pid).containers}
         whole = take_census(program.pid, CensusOptions(bytes=True, traced_types=("bytes",), containers=True))
     listed = {one.full or one.path: (one.items, one.capacity, one.bytes) for one in whole.containers}
-    is_listed = python not in ("3.8", "3.9")  # before 3.10 the collector does not know what a cache with a bound holds
-    for found in (held, listed) if is_listed else (held,):
+    is_read = python not in ("3.8", "3.9")  # what a cache with a bound holds has no type that can be read there
+    for found in (held, listed) if is_read else (held,):
         for path, capacity, size in (("load", 1000, 3000), ("Model.logdet", None, 2000)):
             items, bound, taken = found[f"__main__.{path}.cache"]
-            assert (items, bound) == (400, capacity) and taken == pytest.approx(400 * size, rel=0.2)
-    assert any(one.path.startswith("__main__.load.cache[k]") for one in whole.holders) or not is_listed
+            assert (items, bound) == (400, capacity)
+            assert taken == pytest.approx(400 * size, rel=0.2) or (bound and not is_read)
+    assert any(one.path.startswith("__main__.load.cache[k]") for one in whole.holders) or not is_read

@@ -26,7 +26,7 @@ _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
 _MAX_BASES = 64  # of a type: a bound against circles
 _MAX_NAME_BYTES = 256
 _DEQUE_MAXLEN_AT = 64  # in a dequeobject
-# In lru_cache_object, and in the lru_list_elem that its dict holds where it has a bound (3.8 to 3.15).
+# In lru_cache_object, and in the lru_list_elem that its dict holds where it has a bound; these are read since 3.10.
 LRU_CACHE = "functools._lru_cache_wrapper"
 LRU_CACHE_AT, _LRU_MAXSIZE_AT, _LRU_RESULT_AT = 72, 96, 48
 _HIDDEN_MEMBERS = {  # the cache is a ring of items, too

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from memwatch.core.examination import (
     LOCAL_VARIABLE_PREFIX,
-    LRU_ITEM,
     AttributeSize,
     Census,
     LargeObject,
@@ -438,8 +437,7 @@ class NamedObjects:
             return size, named, len(named)
         if shape == "set":
             return size, [("{i}", one) for one in references if one], obj.count(24)
-        holds = references or kind.has_managed_dict or kind.name == LRU_ITEM  # before 3.10 not known to the collector
-        if shape in _TEXTS or shape in ("class", "weak") or not holds:
+        if shape in _TEXTS or shape in ("class", "weak") or (not references and not kind.has_managed_dict):
             return size, [], 0
         named = [(f".{key}", value) for key, value in self._attributes.named_values(obj) if key not in BOOKKEEPING]
         return size, named[:_MAX_ATTRIBUTES], len(named)
