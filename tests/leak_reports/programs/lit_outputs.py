@@ -8,10 +8,10 @@ import logging
 import time
 import warnings
 
+import lightning as L
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-import lightning as L
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)

@@ -5,7 +5,7 @@ import os
 for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
     os.environ[_v] = "1"
 import time
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -21,7 +21,7 @@ class LMM:
         self.delta = 0.5
         self.beta = None
 
-    @lru_cache(maxsize=None)
+    @cache
     def _logdetXX(self):
         sign, value = np.linalg.slogdet(self._X.T @ self._X)
         return value if sign == 1.0 else -np.inf

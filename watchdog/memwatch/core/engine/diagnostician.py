@@ -36,9 +36,6 @@ from memwatch.core.snapshot import Gauge, NeighbourGrowth, WatchState
 
 RECORDINGS_KEPT = 4  # Latest recordings that are reported together (chosen).
 MAX_LINES = 10  # Lines of code in a diagnosis (chosen).
-SHORT_SECONDS = (
-    60.0  # The threshold of a leak is for a generation, or for this long if generations are shorter (chosen).
-)
 
 
 class MonitorProtocol(Protocol):
@@ -261,18 +258,12 @@ class Diagnostician:
         return DiagnosisContext(
             unit=self._ledger.unit if has_generations else "hour",
             headroom_bytes=self._headroom_at(record) if is_own else None,
-            threshold_bytes=0.0 if is_warned else self._threshold_bytes(event.t),
+            threshold_bytes=0.0 if is_warned else self._policy.leak_threshold_bytes,
             phase=self._ledger.leading_phase(HOST),
             forecast_growth=self._forecast_growth(has_generations) if is_own else 0.0,
             gauges=self._gauges if is_own else {},
             neighbours=self._monitor.neighbour_growth if is_own else None,
         )
-
-    def _threshold_bytes(self, t: float) -> float:
-        """Return the growth of a generation, or of an hour, below which none is told."""
-        seconds = self._ledger.generation_seconds(t) if self._ledger.index is not None else None
-        share = 1.0 if seconds is None else min(1.0, seconds / SHORT_SECONDS)
-        return share * self._policy.leak_threshold_bytes
 
     def _diagnosis(
         self,

@@ -24,6 +24,7 @@ POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: th
 AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
+SHORT_SECONDS = 60.0  # Growth in so long is what a threshold is for where generations are shorter (chosen).
 _SIZED, _COUNTED = attrgetter("position"), attrgetter("counted_position")  # of a record: where its figures stand
 
 
@@ -306,6 +307,13 @@ class ExaminationHistory:
             return 1.0
         generations = [record.generation for record in self.comparable if record.generation is not None]
         return min((b - a for a, b in pairwise(generations) if b > a), default=1.0)
+
+    def per_unit(self, threshold_bytes: float) -> float:
+        """Return what a threshold for a generation (or hour), or a longer SHORT_SECONDS, comes to per unit."""
+        records = self.comparable
+        units = records[-1].position - records[0].position if records else 0.0
+        seconds = (records[-1].t - records[0].t) / units if units > 0.0 else math.inf
+        return threshold_bytes * min(1.0 / self.stride, seconds / SHORT_SECONDS)
 
     def record_at(self, position: float) -> ExaminationRecord:
         return next(record for record in reversed(self.comparable) if record.position == position)

@@ -111,7 +111,7 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     attributes = [] if memory is None else _attributes(names, context, memory)
     known = 0.0 if memory is None else _known_growth(names, attributes) / memory.per_unit
     fills = sum(one.growth.per_unit for one in filling)
-    is_calm = memory is None or memory.per_unit < context.threshold_bytes / names.stride
+    is_calm = memory is None or memory.per_unit < names.per_unit(context.threshold_bytes)
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
     graphs = names.growth("tensors", lambda record: record.with_graph)
@@ -154,7 +154,7 @@ def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: flo
 
 
 def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> list[AttributeGrowth]:
-    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    context = replace(context, threshold_bytes=history.per_unit(context.threshold_bytes))
     return list(attribute_growths(history, context, memory))
 
 
@@ -177,7 +177,7 @@ def _heap_causes(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext
 ) -> tuple[list[Finding], list[GrowthDriver]]:
     """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
-    context = replace(context, threshold_bytes=context.threshold_bytes / history.stride)
+    context = replace(context, threshold_bytes=history.per_unit(context.threshold_bytes))
     memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
     if memory is None:
         return on_gpus, []
