@@ -631,3 +631,19 @@ def test_a_sum_of_losses_is_a_tensor_that_has_its_graph_for_a_while(paths, used,
         found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
         assert [one.holder for one in found] == (expected if n > 4 else [])
     assert all(one.cause == "graph_retained" and one.confidence <= 0.5 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("per_second", "looks", "told"),
+    [(3.0, 3, True), (3.0, 2, False), (0.1, 4, False), (0.1, 60, True), (0.05, 120, False)],
+    ids=["fast", "two looks", "6 MB a minute, little seen", "6 MB a minute", "3 MB a minute"],
+)
+def test_in_short_generations_growth_counts_by_the_minute_once_enough_of_it_was_seen(per_second, looks, told):
+    heaps, path = ExaminationHistory(0.0), "__main__.Trainer.kept"
+    for n in range(1, looks + 1):
+        held = round(per_second * n * MB)
+        heaps.add(
+            examined(n, t=float(n), used=50 * MB + held, containers={path: held}, ways={("list", f"{path}[i]"): n})
+        )
+    found = find_causes(heaps, ExaminationHistory(0.0), SITUATION).findings
+    assert [one.growth.name for one in found] == ([path] if told else [])

@@ -111,11 +111,11 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     attributes = [] if memory is None else _attributes(names, context, memory)
     known = 0.0 if memory is None else _known_growth(names, attributes) / memory.per_unit
     fills = sum(one.growth.per_unit for one in filling)
-    is_calm = memory is None or memory.per_unit < names.per_unit(context.threshold_bytes)
+    is_calm = memory is None or _is_small(memory, names, context)
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
     graphs = names.growth("tensors", lambda record: record.with_graph)
-    if memory is not None and known >= EXPLAINS:
+    if memory is not None and known >= EXPLAINS and not is_calm:
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
@@ -153,6 +153,12 @@ def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: flo
     return sorted(joined, key=lambda finding: -finding.growth.per_unit)
 
 
+def _is_small(memory: Growth, history: ExaminationHistory, context: DiagnosisContext) -> bool:
+    """Whether growth is too slow to be told, or too little of it was seen yet where generations are short."""
+    threshold = context.threshold_bytes
+    return memory.per_unit < history.per_unit(threshold) or memory.after - memory.before < threshold
+
+
 def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> list[AttributeGrowth]:
     context = replace(context, threshold_bytes=history.per_unit(context.threshold_bytes))
     return list(attribute_growths(history, context, memory))
@@ -177,18 +183,21 @@ def _heap_causes(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext
 ) -> tuple[list[Finding], list[GrowthDriver]]:
     """Find the causes of growth, the largest first, and the levels that count the items of growing attributes."""
+    memory = history.memory_growth()
+    is_small = memory is not None and _is_small(memory, history, context)
     context = replace(context, threshold_bytes=history.per_unit(context.threshold_bytes))
-    memory, on_gpus = history.memory_growth(), list(_gpu_findings(history, context))
+    on_gpus = list(_gpu_findings(history, context))
     if memory is None:
         return on_gpus, []
     beside, least = list(_neighbour_findings(history, context, memory)), MAX_FLAT_SHARE * memory.per_unit
     memory = _own_growth(memory, sum(one.growth.per_unit for one in beside))
     attributes = list(attribute_growths(history, context, memory))
-    findings = _held_findings(history, context, memory, attributes)
+    findings = [] if is_small else _held_findings(history, context, memory, attributes)
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
     known = _known_growth(history, attributes)
     risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
-    if max(known / memory.per_unit, risen_once) < EXPLAINS and memory.per_unit >= max(context.threshold_bytes, least):
+    is_own = memory.per_unit >= max(context.threshold_bytes, least)
+    if is_own and not is_small and max(known / memory.per_unit, risen_once) < EXPLAINS:
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
         if findings[-1:] and findings[-1].cause == NATIVE.name:
             findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
