@@ -78,7 +78,7 @@ def log(tmp_path: Path) -> Path:
         ),
         (["run", "--resume-with", "", "--", "true"], "--resume-with : no such command", "--resume-with 'python"),
         (["run", "--resume-with", "python '", "--", "true"], "No closing quotation", "quote it as for a shell"),
-        (["--pid", "7", "--max-restarts=2"], "not understood: --max-restarts=2", "memwatch --help"),
+        (["--pid", "7", "--max-restarts=2"], "--max-restarts is an option of memwatch run", "memwatch run --max"),
         (["--pid", "7", "--", "python"], "not understood: python", "memwatch run -- python main.py"),
         (["--pid", "7", "run", "--", "true"], "--pid has no meaning for memwatch run", "leave it out"),
         (["--log", "x", "demo"], "--log has no meaning for memwatch demo", "leave it out"),

@@ -83,6 +83,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, f"{self.prog} --help lists the options")
 
+    def own_options(self) -> set[str]:
+        """The options of this parser, without those of its commands."""
+        return {option for action in self._actions for option in action.option_strings}
+
+    def commands(self) -> dict[str, _Parser]:
+        """Its commands, by name."""
+        found = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+        return dict(next(found, {}))
+
     def words(self) -> Iterator[str]:
         """All options of this parser and of its commands, and the names of these."""
         for action in self._actions:
@@ -111,6 +120,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     end = words.index("--") if "--" in words else len(words)
     parser, own = _parser(), _spell_out_once(words[:end])
     _refuse_misspelt(own, set(parser.words()))
+    _refuse_misplaced(own, parser)
     namespace, unknown = parser.parse_known_args(own)
     flags, trainer = vars(namespace), words[end + 1 :]
     command = flags["command"]
@@ -144,6 +154,20 @@ def _refuse_misspelt(own: Sequence[str], known: set[str]) -> None:
             close = next(iter(difflib.get_close_matches(word, known, n=1)), "")
             fix = f"did you mean {close}?" if close else "memwatch --help lists the commands and options"
             raise ConfigError(f"not understood: {word}", fix)
+
+
+def _refuse_misplaced(own: Sequence[str], parser: _Parser) -> None:
+    """ConfigError for an option of a command where no command is given: argparse takes its value for one."""
+    commands = parser.commands()
+    if any(word in commands for word in own):
+        return
+    options = {word.partition("=")[0] for word in own if word.startswith("--")}
+    for option in sorted(options - parser.own_options()):
+        owners = ", ".join(f"memwatch {name}" for name, one in commands.items() if option in one.own_options())
+        if owners:
+            raise ConfigError(
+                f"{option} is an option of {owners}", f"give the command, as in: {owners.split(', ')[0]} {option} ..."
+            )
 
 
 def _spell_out_once(words: Sequence[str]) -> list[str]:
@@ -233,11 +257,9 @@ def _command_adder(commands: argparse._SubParsersAction[_Parser]) -> Callable[..
 
 def _add_run(add: Callable[..., _Parser], common: _Parser) -> None:
     text, example = "start a trainer and watch it", "run --limit 64GB -- python main.py"
-    option = (
-        add("run", "run.run", text, common, example=example, exits=RUN_EXITS)
-        .add_argument_group("after an interrupt that saved")
-        .add_argument
-    )
+    run = add("run", "run.run", text, common, example=example, exits=RUN_EXITS)
+    run.usage = "%(prog)s [OPTION ...] -- COMMAND [ARGUMENT ...]"
+    option = run.add_argument_group("after an interrupt that saved").add_argument
     text = "restart it at most N times, while each restart makes progress"
     option("--max-restarts", metavar="N", help=text)
     text = "start it again with this command: one argument, split into words as a shell does; no shell runs it"
