@@ -647,3 +647,19 @@ def test_in_short_generations_growth_counts_by_the_minute_once_enough_of_it_was_
         )
     found = find_causes(heaps, ExaminationHistory(0.0), SITUATION).findings
     assert [one.growth.name for one in found] == ([path] if told else [])
+
+
+def test_full_arrays_that_become_more_do_not_fill():
+    path = "__main__.preds[i]"
+    shown = [
+        {
+            "used": (100 + 60 * n) * MB,
+            "containers": {"__main__.preds": 60 * n * MB},
+            "filled": {path: ((60 * n - 10) * MB, 60 * n * MB)},
+            "counts": {"numpy.ndarray": n},
+            "ways": {("numpy.ndarray", path): n},
+        }
+        for n in range(1, 6)
+    ]
+    tight = replace(SITUATION, headroom_bytes=5 * MB)
+    assert [one.cause for one in after(shown, tight)[0]] == ["unbounded_container"]

@@ -24,6 +24,7 @@ POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: th
 AT_START = 0.2  # An examination within this share of a generation counts for its start (chosen).
 COMPARABLE_REASONS = ("generation", "time")  # Examinations for these reasons come at like points and are compared.
 HOUR = 3600.0
+FILLS_SHARE = 2.0  # Arrays fill if so many times more comes into memory than is added to their sizes (chosen).
 SHORT_SECONDS = 60.0  # Growth in so long is what a threshold is for where generations are shorter (chosen).
 _SIZED, _COUNTED = attrgetter("position"), attrgetter("counted_position")  # of a record: where its figures stand
 
@@ -422,7 +423,15 @@ class ExaminationHistory:
         return {path: median(sizes[path]) for path, found in counts.items() if found[-1] > found[0]}
 
     def filling_arrays(self) -> list[Growth]:
-        return self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
+        """Return the arrays of which more is in memory, not because there are more or larger ones."""
+        found = self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
+        allocated = [(growth, self._allocated_since(growth)) for growth in found]
+        return [growth for growth, added in allocated if growth.after - growth.before >= FILLS_SHARE * added]
+
+    def _allocated_since(self, growth: Growth) -> int:
+        """Return the bytes by which the arrays at a path became larger since their growth began."""
+        before = self.record_at(growth.since).filled.get(growth.name, (0, 0))
+        return self.comparable[-1].filled[growth.name][1] - before[1]
 
     def types_growing_in_count(self) -> list[Growth]:
         return self._growing_types(lambda record: record.counts)

@@ -547,7 +547,10 @@ def _unattributed_findings(
         yield _counted_finding(COMPILED, context, memory, versions, "are compiled")
     elif graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
         yield _graph_finding(history, context, memory, graphs)
-    elif (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * (asked_grown or grown):
+    elif (
+        len(history.comparable) >= SEVERAL  # a pool of workers that has just begun copies most at first
+        and (copied := latest.cow_bytes - first.cow_bytes) >= EXPLAINS * (asked_grown or grown)
+    ):
         yield WORKERS.finding(memory, context.phase, f"{format_bytes(copied)} were copied in that time")
     elif shared is not None and shared.per_unit >= EXPLAINS * rest:
         yield SHARED_MEMORY.finding(shared, context.phase, f"it takes {_size(shared.before, shared.after)}")
