@@ -261,6 +261,16 @@ def test_the_usual_seconds_are_a_mean_of_what_samples_round_and_leave_out_what_i
     assert ledger.generation_seconds(17) == pytest.approx(1.5)
 
 
+def test_after_the_end_of_the_last_generation_there_is_no_other_one():
+    ledger = GenerationLedger()
+    ledger.add_samples((0,), "host", (5,))
+    for index in range(1, 4):
+        mark(ledger, index * 10, index, at="end", total=3)
+        ledger.add_samples((index * 10 + 1,), "host", (5 + index,))
+    assert (ledger.index, ledger.shown_index) == (4, 3)
+    assert [row.index for row in ledger.rows("host")] == [1, 2, 3]
+
+
 def test_a_new_process_keeps_old_rows_with_their_attempt():
     ledger = GenerationLedger()
     ledger.add_samples((0,), "host", (5,))

@@ -309,9 +309,9 @@ class GenerationLedger:
         return self._account(resource).closed
 
     def rows(self, resource: str) -> tuple[GenerationRow, ...]:
-        """The closed rows of a resource, oldest first, and the open one."""
+        """The closed rows of a resource, oldest first, and the open one, unless the run's last generation is over."""
         account = self._account(resource)
-        if account.open is None or self.index is None:
+        if account.open is None or self.index is None or self.index != self.shown_index:
             return account.closed
         return (*account.closed, account.open.row(self.index, self.attempt, None))
 
@@ -325,6 +325,12 @@ class GenerationLedger:
             return self._told_end.last_generation
         last = float(self.total - 1 if self._zero_based or self._marker_kind == "progress" else self.total)
         return None if self.index is not None and self.index > last + 1 else last
+
+    @property
+    def shown_index(self) -> float | None:
+        """The index for people: after the end of the last generation it is that of the last."""
+        last = self.last_generation
+        return self.index if self.index is None or last is None else min(self.index, last)
 
     def run_end_t(self, now: float) -> float | None:
         """Return when the last generation ends at the usual pace; None where that or the total is not known."""

@@ -358,7 +358,7 @@ class Engine:
             attempt=ledger.attempt,
             started_t=self._started_t,
             unit=ledger.unit,
-            generation=ledger.index,
+            generation=ledger.shown_index,
             total=ledger.total,
             phase=ledger.phase,
             sample=monitor.sample,
