@@ -663,3 +663,28 @@ def test_full_arrays_that_become_more_do_not_fill():
     ]
     tight = replace(SITUATION, headroom_bytes=5 * MB)
     assert [one.cause for one in after(shown, tight)[0]] == ["unbounded_container"]
+
+
+@pytest.mark.parametrize(
+    ("type_", "items", "told"),
+    [
+        ("lightgbm.basic.Booster", (3, 4, 5, 6, 7), True),
+        ("lightgbm.basic.Booster", (3, 4, 4, 6, 7), False),
+        ("float", (3, 4, 5, 6, 7), False),
+    ],
+    ids=["gains one each time", "not each time", "numbers"],
+)
+def test_a_list_that_gains_objects_while_nothing_explains_the_growth_is_suspected(type_, items, told):
+    names, path = ExaminationHistory(0.0, of_names=True), "__main__.MultiTarget.estimators"
+    for n, number in enumerate(items, 1):
+        one = examined(
+            n,
+            used=50 * n * MB,
+            containers={path: 60 * number},
+            items={path: (number, None)},
+            ways={(type_, f"{path}[i]"): n},
+        )
+        names.add(replace(one, found=replace(one.found, names=one.found.census)), of_names=True)
+    found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
+    assert [(one.holder, one.type) for one in found] == ([(f"{path}[i]", type_)] if told else [])
+    assert all(one.confidence < 0.5 for one in found)

@@ -6,8 +6,10 @@ There is no finding without evidence: growth that no rule explains stays without
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from memwatch.core.examination import (
     ALLOCATED_BUFFER_FILLS,
@@ -46,6 +48,8 @@ _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 _COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
+ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
+LOOSE = (UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX)  # of paths that begin at no attribute
 _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
 _MEMBER = re.compile(
     r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
@@ -120,7 +124,8 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
     elif memory is not None and not is_calm and known < MAY_EXPLAIN:
-        found = list(filter(None, [_sum_of_graphs(names, context, memory)]))
+        suspected = _sum_of_graphs(names, context, memory) or _growing_list(names, context, memory)
+        found = [] if suspected is None else [suspected]
     named_drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, names, context)
@@ -201,9 +206,8 @@ def _heap_causes(
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
         if findings[-1:] and findings[-1].cause == NATIVE.name:
             findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
-        if findings[-1:] and findings[-1].cause in (NATIVE.name, HELD_BY_LOCAL_OR_NATIVE.name):
-            is_of_tensors = findings[-1].type in ("", *TENSORS)
-            findings[-1] = (is_of_tensors and _sum_of_graphs(names, context, memory)) or findings[-1]
+        if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
+            findings[-1] = _with_sum(findings[-1], kept)
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
@@ -444,6 +448,12 @@ GRAPHS = LeakCause(
     "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
     0.9,
 )
+SUSPECTED = LeakCause(
+    "unbounded_container",
+    "a container gains objects as memory grows; what they hold was not measured",
+    "bound it, or write it out and clear it each {unit}: {name}",
+    0.5,
+)
 SUM_OF_GRAPHS = LeakCause(
     "graph_retained",
     "a tensor is kept with its graph, which grows if others are added to it: total = total + loss",
@@ -526,7 +536,7 @@ def _gpu_findings(history: ExaminationHistory, context: DiagnosisContext) -> Ite
     if tensors is None or tensors.per_unit < MAX_FLAT_SHARE * used.per_unit:
         yield GPU_CACHE.finding(used, context.phase, fact, resource=ALL_GPUS)
     elif tensors.per_unit >= EXPLAINS * used.per_unit:
-        holder, type_ = _holder_of_tensors(history), TENSORS[0]
+        (holder, _), type_ = _holder_of_tensors(history, used.since), TENSORS[0]
         yield GPU_TENSORS.finding(used, context.phase, fact, type_=type_, holder=holder, resource=ALL_GPUS)
 
 
@@ -569,7 +579,7 @@ def _unattributed_findings(
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
     fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
-    counts, holder = (graphs.before, graphs.after), _holder_of_tensors(history)
+    counts, holder = (graphs.before, graphs.after), _holder_of_graphs(history, graphs)
     return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
 
 
@@ -587,24 +597,63 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
     return SUM_OF_GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], holder=paths[0], remedy=remedy)
 
 
-def _holder_of_tensors(history: ExaminationHistory) -> str:
-    """Return the path to an attribute that gained the most tensors; empty when there is none."""
-    first, latest = history.comparable[0], history.comparable[-1]
-    risen = {
-        path: count - first.path_counts.get((name, path), 0)
-        for (name, path), count in latest.path_counts.items()
-        if name in TENSORS and not path.startswith(UNNAMED_HOLDER_PREFIX)
+def _with_sum(found: Finding, kept: Finding) -> Finding:
+    """Return what a whole heap shows, with the tensor that is known to keep its graph where that says more."""
+    if found.cause == GRAPHS.name:
+        return replace(found, holder=found.holder or kept.holder, remedy=found.remedy if found.holder else kept.remedy)
+    is_vague = found.cause in (NATIVE.name, HELD_BY_LOCAL_OR_NATIVE.name) and found.type in ("", *TENSORS)
+    return kept if is_vague else found
+
+
+def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
+    """Name the container that gains objects of a class at each look, whatever these hold: tables, models, handles."""
+    recent = names.comparable[-SEVERAL - 1 :]
+    if len(recent) <= SEVERAL:
+        return None
+    content = {
+        path.rpartition("[")[0]: (type_, path)
+        for type_, path in recent[-1].path_counts
+        if _is_class(type_) and path.endswith(ITEMS)
     }
-    return max(risen, key=lambda path: risen[path], default="")
+    gaining = [
+        name
+        for name, (_, capacity) in recent[-1].items.items()
+        if name in content
+        and capacity is None
+        and not name.startswith(LOCAL_VARIABLE_PREFIX)
+        and all(name in one.items for one in recent)
+        and all(before.items[name][0] < after.items[name][0] for before, after in pairwise(recent))
+    ]
+    if not gaining:
+        return None
+    name = max(gaining, key=lambda gained: recent[-1].containers.get(gained, 0))
+    (type_, path), counts = content[name], (recent[0].items[name][0], recent[-1].items[name][0])
+    since = since_text(recent[0].position, context.unit)
+    fact = f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at {since}"
+    remedy = SUSPECTED.remedy.format(name=_in_code(name), unit=context.unit)
+    return SUSPECTED.finding(memory, context.phase, fact, type_=type_, counts=counts, holder=path, remedy=remedy)
+
+
+def _holder_of_tensors(history: ExaminationHistory, since: float) -> tuple[str, int]:
+    """Return the path to an attribute that gained the most tensors, and how many; empty when there is none."""
+    first, latest = history.record_at(since).path_counts, history.comparable[-1].path_counts
+    risen: Counter[str] = Counter()
+    for (name, path), count in latest.items():
+        if name in TENSORS and not path.startswith(UNNAMED_HOLDER_PREFIX):
+            risen[path] += count - first.get((name, path), 0)
+    return max(risen.items(), key=lambda found: found[1], default=("", 0))
+
+
+def _holder_of_graphs(history: ExaminationHistory, graphs: Growth) -> str:
+    """Return the path to an attribute that gained most of the tensors that became more; empty when there is none."""
+    path, count = _holder_of_tensors(history, graphs.since)
+    return path if count >= EXPLAINS * (graphs.after - graphs.before) else ""
 
 
 def _are_kept(names: ExaminationHistory, graphs: Growth) -> bool:
     """Whether it is items of one container that became more, not what a function works with."""
-    holder = _holder_of_tensors(names)
-    first, latest = names.record_at(graphs.since).path_counts, names.comparable[-1].path_counts
-    risen = sum(latest.get((name, holder), 0) - first.get((name, holder), 0) for name in TENSORS)
-    is_kept = holder.endswith("]") and not names.has_halved(holder.partition("[")[0])
-    return is_kept and risen >= EXPLAINS * (graphs.after - graphs.before)
+    holder = _holder_of_graphs(names, graphs)
+    return holder.endswith(ITEMS) and not names.has_halved(holder.partition("[")[0])
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
@@ -642,23 +691,22 @@ def _object_finding(
     if not growing:
         return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, fact)
     risen = {name: history.risen_paths(name) for name in growing}
+    name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
+    paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
+    holder = max(paths, key=paths.__getitem__, default="")
+    keeps = risen[name].get(holder, 0) >= EXPLAINS * (growing[name].after - growing[name].before)
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
         if type_ in growing
-        and path.startswith((UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX))
-        and risen[type_].get(path, 1) > 0
+        and path.startswith(LOOSE)
+        and (not risen[type_] or risen[type_].get(path, 0) >= EXPLAINS * (growing[type_].after - growing[type_].before))
     ]
-    keeps = False
-    if loose:  # a class before arrays and builtin types, then where most were added, then the shortest path
+    keeps &= not holder.startswith(LOOSE)
+    if loose and not keeps:  # a class before arrays and builtin types, then where most were added, the shortest path
         name, holder = min(
             loose, key=lambda held: (not _is_class(held[0]), -risen[held[0]].get(held[1], 0), len(held[1]))
         )
-    else:
-        name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
-        paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
-        holder = max(paths, key=paths.__getitem__, default="")
-        keeps = risen[name].get(holder, 0) >= EXPLAINS * (growing[name].after - growing[name].before)
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = f"bound or clear {_in_code(holder)}"
