@@ -69,7 +69,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Census:
         ("__main__.Trainer.state['memory']", 700, 700 * 3000),
         ("__main__.Trainer.shared", 300, 300 * 1000),
         ("__main__.Callback.seen", 400, 400 * 5000),
-        ("__main__.table", 1000, 37_000 + 1000 * 52),
+        ("__main__.table", 1000, 37_000 + 1000 * (28 + 52)),
         ("beside.history", 250, 250 * 4000),
         ("local variable of train: records", 500, 500 * 10_000),
     ],
@@ -284,3 +284,13 @@ def test_what_a_cached_function_keeps_is_found_by_its_name_with_its_bound(python
             assert (items, bound) == (400, capacity)
             assert taken == pytest.approx(400 * size, rel=0.2) or (bound and not is_read)
     assert any(one.path.startswith("__main__.load.cache[k]") for one in whole.holders) or not is_read
+
+
+def test_the_keys_of_a_large_dict_count_too() -> None:
+    code = "import sys\nvocab = {f'word {n} ' + 'x' * 900: n for n in range(5000)}\ndef main():" + READY.replace(
+        "\n", "\n    "
+    )
+    with running([sys.executable, "-c", f"{code}\nmain()"]) as program:
+        (found,) = looked(program.pid).containers
+    assert (found.path, found.items) == ("__main__.vocab", 5000)
+    assert found.bytes == pytest.approx(5000 * (960 + 28) + 300_000, rel=0.1)

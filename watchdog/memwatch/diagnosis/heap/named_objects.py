@@ -472,9 +472,13 @@ class NamedObjects:
         if count <= _FEW and (items := self._keyed(obj)) is not None:
             return size, [(f"[{key!r}]", value) for key, value in items], len(items)
         if values_at or keys.count <= 4 * _SAMPLED:
-            return size, [("[k]", value) for _, value in self._builtins.items(obj.address, 4 * _SAMPLED)], count
-        values = (obj.words(keys.first + 8 * (keys.width * (i + 1) - 1), 1)[0] for i in _places(keys.count, _SAMPLED))
-        return size, [("[k]", value) for value in values if value], count
+            pairs = list(self._builtins.items(obj.address, 4 * _SAMPLED))
+        else:
+            at = (keys.first + 8 * (keys.width * (i + 1) - 2) for i in _places(keys.count, _SAMPLED))
+            pairs = [(key, value) for key, value in (obj.words(one, 2) for one in at) if value]
+        if count <= _FEW:
+            return size, [("[k]", value) for _, value in pairs], count
+        return size, [held for key, value in pairs for held in (("{k}", key), ("[k]", value))], 2 * count
 
     def _add_array(self, obj: RemoteObject, size: int, path: str) -> None:
         """List an array by itself, with how much of it was ever written."""
