@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HOME = "README"
 DECISIONS = sorted(f"docs/decisions/{page.stem}" for page in Path(__file__).parent.glob("decisions/*.md"))
-RESULTS = [f"docs/{of}/results" for of in ("performance", "trust", "gallery")]
+RESULTS = [f"docs/{of}/results" for of in ("performance", "trust", "gallery", "leak_reports")]
 # Every page stands here once, in the order of reading; one that does not fails the build and tests/docs.
 NAVIGATION = {
     "Begin": ["docs/tutorial", "docs/recipes", "docs/concepts", "examples/README"],

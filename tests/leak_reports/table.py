@@ -23,15 +23,14 @@ Run = Mapping[str, Any]
 
 
 def outcome(run: Run, report: Report) -> str:
-    """`right` or `wrong` by the latest finding; `none` where nothing was found, which is right of what is healthy."""
+    """`right` or `wrong` by the latest finding, of several at a time by the first, which is about the most memory.
+
+    `none` where nothing was found, which is right of what is healthy.
+    """
     if not run["findings"]:
         return "none" if report.blamed else "right"
-    return "right" if run["findings"][-1]["right"] else "wrong"
-
-
-def blamed_wrongly(run: Run) -> list[Mapping[str, Any]]:
-    """The findings that were wrong, also those that a right one followed."""
-    return [one for one in run["findings"] if not one["right"]]
+    latest = max(one["after_s"] for one in run["findings"])
+    return "right" if next(one["right"] for one in run["findings"] if one["after_s"] == latest) else "wrong"
 
 
 def row(run: Run, report: Report) -> list[str]:
