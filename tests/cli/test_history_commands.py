@@ -182,7 +182,7 @@ def test_a_trainer_that_still_runs_is_known(tmp_path: Path, capsys: pytest.Captu
 def test_two_runs_side_by_side(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (line.split()[0] for line in reversed(told(capsys, "report", history, "--list").splitlines()))
     lines = told(capsys, "compare", first, second, "--history", history).splitlines()
-    assert lines[0] == "B grows 100% more a generation (+1.0 GB -> +2.0 GB)."
+    assert lines[0] == "B grows 100% more per generation (+1.0 GB -> +2.0 GB)."
     rows = {line[:34].strip(): line[34:] for line in lines[2:] if line[:34].strip()}
     assert rows["command"].split() == ["python", "first.py", "python", "second.py"]
     assert rows["growth by generation"].split() == ["1.0", "GB", "2.0", "GB", "+100%"]

@@ -95,13 +95,13 @@ def _growth_conclusion(a: ComparedRun, b: ComparedRun) -> Iterator[str]:
     noise = max(NOISE_SHARE * most, NOISE_ERRORS * (error_a**2 + error_b**2) ** 0.5)
     figures = f"{format_bytes(mean_a, signed=True)} -> {format_bytes(mean_b, signed=True)}"
     if abs(mean_b - mean_a) <= noise:
-        yield f"A and B grow alike, {format_bytes((mean_a + mean_b) / 2, signed=True)} a {unit}"
+        yield f"A and B grow alike, {format_bytes((mean_a + mean_b) / 2, signed=True)} per {unit}"
     elif mean_a <= NOISE_SHARE * most:
-        yield f"B grows, A did not ({figures} a {unit})"
+        yield f"B grows, A did not ({figures} per {unit})"
     elif mean_b <= NOISE_SHARE * most:
-        yield f"B does not grow any more ({figures} a {unit})"
+        yield f"B does not grow any more ({figures} per {unit})"
     else:
-        yield f"B grows {abs(mean_b / mean_a - 1):.0%} {'less' if mean_b < mean_a else 'more'} a {unit} ({figures})"
+        yield f"B grows {abs(mean_b / mean_a - 1):.0%} {'less' if mean_b < mean_a else 'more'} per {unit} ({figures})"
 
 
 def _growth(end: Snapshot) -> tuple[float | None, float]:

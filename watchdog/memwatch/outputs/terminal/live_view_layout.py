@@ -418,6 +418,6 @@ def _events(snapshot: Snapshot, viewport: Viewport, room: int) -> list[ScreenLin
         style = _EVENT_STYLES.get(notice.event, ACCENT)
         text = printable(notice.text, max(20, viewport.width - 20))
         lines.append(
-            [Segment(f"{viewport.clock(notice.t)} ", DIM), Segment(f"{notice.event:<11}", style), Segment(text)]
+            [Segment(f"{viewport.clock(notice.t)} ", DIM), Segment(f"{notice.event:<10} ", style), Segment(text)]
         )
     return lines
