@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -242,15 +243,17 @@ def test_sigkill_only_where_it_is_allowed(folder: Folder) -> None:
     assert exited["signal"] == "SIGKILL"
 
 
-def test_without_leave_a_stubborn_trainer_runs_on(folder: Folder) -> None:
+def test_without_leave_a_stubborn_trainer_runs_on_and_is_complete_at_its_last_generation(folder: Folder) -> None:
     with trainer(folder, program=leaking("stubborn", 24)) as run:
         with memwatch(
             folder, "--pid", str(run.pid), *QUIET, "--limit", "150MB", *configured(folder, ", cooldown_seconds: 600")
         ) as watch:
-            assert watch.wait() == ExitCode.UNSAVED, watch.said()
+            assert watch.wait() == ExitCode.ENDED, watch.said()
         assert run.wait() == 0
     assert signals(watch) == ["SIGINT", "SIGTERM"]
-    assert watch.named("exited")[0]["cause"] == "interrupted_unsaved"
+    exited = watch.named("exited")[0]
+    assert exited["cause"] == "completed"
+    assert re.match(r"after the signal in generation \d+ it went on to its last generation, 24$", exited["evidence"][0])
 
 
 # --- by the hook ----------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def lost_work_text(last: LastCheckpoint) -> str:
 def _decide(t: float, e: ExitEvidence) -> tuple[Cause, str]:
     ours, maybe = e.delivered_signal, e.possibly_delivered_signal
     if (ours or maybe) and e.outlived_signal and e.exit_code == 0:
-        return Cause.COMPLETED, f"{_status(e)}; {e.outlived_signal}"
+        return Cause.COMPLETED, e.outlived_signal
     if (sent := ours or maybe) and e.checkpoint_after_signal:
         doubt = "" if ours else ", which may have been sent"
         return Cause.SAVED, f"checkpoint complete after {sent.signal_or_hook}{doubt}: {e.checkpoint_after_signal}"
