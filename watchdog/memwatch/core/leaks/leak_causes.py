@@ -48,8 +48,8 @@ _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 _COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
-ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
-LOOSE = (UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX)  # of paths that begin at no attribute
+_ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
+_LOOSE = (UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX)  # of paths that begin at no attribute
 _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
 _MEMBER = re.compile(
     r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
@@ -613,7 +613,7 @@ def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: 
     content = {
         path.rpartition("[")[0]: (type_, path)
         for type_, path in recent[-1].path_counts
-        if _is_class(type_) and path.endswith(ITEMS)
+        if _is_class(type_) and path.endswith(_ITEMS)
     }
     gaining = [
         name
@@ -653,7 +653,7 @@ def _holder_of_graphs(history: ExaminationHistory, graphs: Growth) -> str:
 def _are_kept(names: ExaminationHistory, graphs: Growth) -> bool:
     """Whether it is items of one container that became more, not what a function works with."""
     holder = _holder_of_graphs(names, graphs)
-    return holder.endswith(ITEMS) and not names.has_halved(holder.partition("[")[0])
+    return holder.endswith(_ITEMS) and not names.has_halved(holder.partition("[")[0])
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
@@ -699,10 +699,10 @@ def _object_finding(
         (type_, path)
         for type_, path in latest.path_counts
         if type_ in growing
-        and path.startswith(LOOSE)
+        and path.startswith(_LOOSE)
         and (not risen[type_] or risen[type_].get(path, 0) >= EXPLAINS * (growing[type_].after - growing[type_].before))
     ]
-    keeps &= not holder.startswith(LOOSE)
+    keeps &= not holder.startswith(_LOOSE)
     if loose and not keeps:  # a class before arrays and builtin types, then where most were added, the shortest path
         name, holder = min(
             loose, key=lambda held: (not _is_class(held[0]), -risen[held[0]].get(held[1], 0), len(held[1]))
