@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memwatch.core.examination import ALLOCATED_BUFFER_FILLS
+from support.mainjob import Folder, memwatch, trainer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -51,29 +48,22 @@ def reports() -> list[Report]:
     return [Report(**one) for one in json.loads((HERE / "reports.json").read_text())]
 
 
-def watched(report: Report, environments: Path, folder: Path) -> dict[str, Any]:
+def watched(report: Report, environments: Path, path: Path) -> dict[str, Any]:
     """Run the program under memwatch to its end, and return what was said of it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    env = {**os.environ, "MPLBACKEND": "Agg", "XDG_STATE_HOME": str(folder / "state")}
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    folder = Folder(path)
     words = [str(environments / report.python / "bin" / "python"), str(HERE / "programs" / f"{report.name}.py")]
+    options = ["--limit", LIMIT, "--dry-run", "--json", "-v", "--listen", "none"]
     begun, begun_t = time.monotonic(), time.time()
-    with ExitStack() as held:
-        log, out, err = (
-            held.enter_context((folder / name).open("wb")) for name in ("main.log", "events.jsonl", "memwatch.err")
-        )
-        trainer = held.enter_context(subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, env=env))
-        held.callback(trainer.kill)
+    with trainer(folder, program=words) as program:
         time.sleep(1.0)  # as a user does: the trainer first
-        options = ["--limit", LIMIT, "--dry-run", "--json", "-v", "--listen", "none"]
-        memwatch = [sys.executable, "-m", "memwatch", "--pid", str(trainer.pid), "--log", "main.log", *options]
-        watch = held.enter_context(subprocess.Popen(memwatch, stdout=out, stderr=err, cwd=folder, env=env))
-        held.callback(watch.kill)
-        trainer.wait(LONGEST_SECONDS)
-        seconds = time.monotonic() - begun
-        watch.wait(60.0)
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
-    return {"name": report.name, "seconds": round(seconds), "exit": trainer.returncode} | said(events, begun_t, report)
+        with memwatch(folder, "--pid", str(program.pid), "--log", folder.log.name, *options) as watch:
+            program.wait(LONGEST_SECONDS)
+            seconds = time.monotonic() - begun
+            watch.wait(60.0)
+    run = {"name": report.name, "seconds": round(seconds), "exit": program.returncode}
+    return run | said(watch.events(), begun_t, report)
 
 
 def said(events: Sequence[dict[str, Any]], begun_t: float, report: Report) -> dict[str, Any]:

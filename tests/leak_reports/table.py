@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bench import tables
+from gallery.table import Run, read_runs
 from leak_reports.run import Report, reports
 from support.markdown import placed
 
 KEPT = Path(__file__).resolve().parents[2] / "docs" / "leak_reports"
 PAGE = KEPT / "results.md"
 BANDS = ((0.0, 0.5), (0.5, 0.7), (0.7, 1.0))  # of confidence: above the first, up to the second
-
-Run = Mapping[str, Any]
 
 
 def outcome(run: Run, report: Report) -> str:
@@ -59,11 +57,6 @@ def filled(page: str, runs: Sequence[Run]) -> str:
     head = ["program", "what happens", "found (confidence, after)", ""]
     page = placed(page, "runs", tables.table(head, rows, left=4))
     return placed(page, "reliability", tables.table(["confidence", "findings", "right"], reliability(runs)))
-
-
-def read_runs(path: Path) -> list[Run]:
-    """One a line."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def main() -> None:

@@ -94,12 +94,10 @@ class _Parser(argparse.ArgumentParser):
 
     def words(self) -> Iterator[str]:
         """All options of this parser and of its commands, and the names of these."""
-        for action in self._actions:
-            yield from action.option_strings
-            if isinstance(action, argparse._SubParsersAction):
-                for name, parser in action.choices.items():
-                    yield name
-                    yield from parser.words()
+        yield from self.own_options()
+        for name, parser in self.commands().items():
+            yield name
+            yield from parser.words()
 
 
 @cache

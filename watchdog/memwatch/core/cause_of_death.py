@@ -5,7 +5,7 @@ The first row that applies decides. "Ours": memwatch sent a signal in the episod
 
 | evidence | cause |
 |---|---|
-| ours, but it went on to its last generation, and ended with status 0 | COMPLETED: there is nothing to resume |
+| ours or maybe ours, it went on to its last generation, and ended with status 0 | COMPLETED: nothing to resume |
 | ours or maybe ours, a checkpoint complete after the first of them | SAVED, however it died: the run resumes from it |
 | the kernel's OOM record names the trainer, killed or status unknown; or a child just before it failed | OOM_* |
 | no record, a SIGKILL not ours (or status unknown, or a worker killed), oom_kill of its own cgroup rose | OOM_* |

@@ -8,6 +8,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -243,12 +244,9 @@ class Activity:
 
 def bytes_written(pid: int) -> int:
     """Return what a process has written since it began, as Activity.read; 0 where that cannot be read."""
-    activity = Activity(f"/proc/{pid}")
-    try:
+    with closing(Activity(f"/proc/{pid}")) as activity:
         seen = activity.read()
         return 0 if seen is None else seen[1]
-    finally:
-        activity.close()
 
 
 # --- files and folders ------------------------------------------------------------------------------------------------

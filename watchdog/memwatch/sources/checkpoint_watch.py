@@ -402,8 +402,9 @@ class CheckpointWatch:
             self._written[path] = earlier
             return
         self._begin(now, path, mark.file_id, mark.size, mark.mtime_ns)
-        first_ns = min(mark.mtime_ns, files.changed_ns(os.path.dirname(path)) or mark.mtime_ns)  # noqa: PTH120
-        first_ns = first_ns if is_new else mark.mtime_ns
+        first_ns = mark.mtime_ns
+        if is_new:
+            first_ns = min(first_ns, files.changed_ns(os.path.dirname(path)) or first_ns)  # noqa: PTH120
         self._written[path] = _Written(path, mark, now, now, False, first_ns, self._bytes_before)
 
     def _follow_all(self, now: float) -> None:

@@ -20,8 +20,8 @@ KEPT_READINGS = 256  # of a gauge
 # and some memory of an item cannot be measured. (Chosen: beside a replay buffer that filled, memory grew by 3 MB with
 # each item of a list of 200 bytes an item.)
 MEASURED_SHARE = 0.1
-# A gauge that is told seldom has ceased: times the longer of the latest two times between readings, and at least so
-# many seconds, for an examination waits up to a minute for its budget of CPU.
+# A gauge without a reading for so long has stopped: this many times the longer of the latest two intervals, but at
+# least these seconds, as an examination may wait for a minute until it has CPU time.
 STALE, STALE_SECONDS = 1.5, 60.0
 
 

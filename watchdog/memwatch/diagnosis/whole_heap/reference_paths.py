@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memwatch.core.examination import CYCLES_HOLDER_PREFIX, UNNAMED_HOLDER_PREFIX, ReferencePath
+from memwatch.diagnosis.heap.attributes import LRU_CACHE
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
@@ -28,7 +29,7 @@ _MAX_SEARCHED = 1 << 18  # Objects that are searched for circles; beyond, a circ
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
 _FRAMES = {"frame", "generator", "coroutine", "async_generator"}
 # Types of which no object is the holder that a user looks for.
-_THROUGH = {CELL, "traceback", "functools._lru_cache_wrapper", "functools.partial", "method", *_FRAMES}
+_THROUGH = {CELL, "traceback", LRU_CACHE, "functools.partial", "method", *_FRAMES}
 
 
 @dataclass(frozen=True, slots=True)

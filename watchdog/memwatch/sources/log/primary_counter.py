@@ -88,7 +88,7 @@ class LogCounter(Progression):
         self.priority = (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY) if priority is None else priority, weight)
         self.required_increments = required_increments  # before it can be the primary counter
         self.pending_events: list[LocatedEvent] = []
-        self._released: float | None = None  # the latest index that was told
+        self._released: float | None = None  # the latest index that was reported
         self.total: int | None = None
         self.needs_constant_step = False  # it is ruled out when two increments differ
         self.is_ruled_out = False
@@ -224,16 +224,18 @@ class LogCounter(Progression):
         return known and self.is_in_line_of(other) and other.is_uneven and not self.steps_differ
 
     def release_events(self) -> list[LocatedEvent]:
-        """Return the pending events, which are told now."""
+        """Return the pending events for the report, and forget them."""
         events, self.pending_events = self.pending_events, []
         self._released = self.last if events else self._released
         return events
 
-    def drop_what_was_told(self, before: LogCounter) -> None:
-        """Drop the pending events of an index that the counter before has told."""
-        told, events = before._released, self.pending_events
-        if told is not None:
-            self.pending_events = [e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > told]
+    def drop_reported(self, before: LogCounter) -> None:
+        """Drop the pending events of an index that the counter before has reported."""
+        reported, events = before._released, self.pending_events
+        if reported is not None:
+            self.pending_events = [
+                e for e in events if isinstance(e.event, GenerationSeen) and e.event.index > reported
+            ]
 
     def mark_inner_loop(self) -> None:
         self.is_inner_loop = True
@@ -293,7 +295,7 @@ class PrimaryCounterSelector:
         now = self.selected
         if now is None or now.last is None or best.family != now.family or now.has_ended or not best.replaces(now):
             return False
-        best.drop_what_was_told(now)
+        best.drop_reported(now)
         return True
 
     def _keeps_selected(self, other: LogCounter) -> bool:
