@@ -1,8 +1,3 @@
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_v] = "1"
-
 import time
 
 import numpy as np

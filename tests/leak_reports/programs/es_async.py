@@ -1,9 +1,5 @@
 """Evolution strategy whose rollouts run in a thread pool behind an asyncio loop."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import asyncio
 import threading
 import time

@@ -1,9 +1,5 @@
 """Logistic regression on simulated sensor recordings with mining of hard windows."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 
 import numpy as np

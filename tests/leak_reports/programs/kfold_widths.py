@@ -1,7 +1,5 @@
 import os
 
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_v] = "1"
 os.environ["KERAS_BACKEND"] = "torch"
 
 import time

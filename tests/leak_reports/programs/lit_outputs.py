@@ -1,9 +1,5 @@
 """LightningModule with a callback that reports embedding statistics after validation."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import logging
 import time
 import warnings

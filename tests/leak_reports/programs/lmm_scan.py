@@ -1,9 +1,5 @@
 """Genome scan: one linear mixed model per variant block, ML fit of the variance ratio."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 from functools import cache
 

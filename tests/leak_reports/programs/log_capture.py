@@ -1,9 +1,5 @@
 """Linear model trained by a worker whose log lines are forwarded to a collector."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import json
 import logging
 import queue

@@ -1,9 +1,5 @@
 """Multi-label tagging: MLP trained with BCE, ranking quality tracked with torchmetrics."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 
 import torch

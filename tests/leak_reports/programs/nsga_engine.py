@@ -1,9 +1,5 @@
 """NSGA-II over a surrogate engine model; every design carries its pressure trace."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 
 import numpy as np

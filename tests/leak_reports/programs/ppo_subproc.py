@@ -1,9 +1,5 @@
 """PPO on a small drawing task, two worker processes, the first one films the whole training."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 
 import gymnasium as gym

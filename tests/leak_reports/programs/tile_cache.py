@@ -1,9 +1,5 @@
 """Segmentation of satellite tiles read through a storage layer with a memory cache."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import time
 from collections import OrderedDict
 

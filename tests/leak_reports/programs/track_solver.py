@@ -1,9 +1,5 @@
 """Multi-object tracking: association costs learned from the flow solver's output."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import ctypes
 import time
 

@@ -1,9 +1,5 @@
 """Word2Vec on a stream of short posts: vocabulary survey first, then training."""
 
-import os
-
-for _v in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-    os.environ[_v] = "1"
 import random
 import time
 
