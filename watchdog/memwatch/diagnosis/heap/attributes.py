@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from memwatch.core.examination import LRU_ITEM
 from memwatch.core.text_and_units import printable
@@ -41,6 +41,7 @@ BOOKKEEPING = ("locals", "globals", "f_locals", "f_globals")  # dicts of variabl
 _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them
 _MAX_ITEMS = 1 << 16  # of a dict: a bound on time
+_MAX_KEYS = 1 << 14  # of dicts that are remembered: a bound on memory, of about 2 MB (chosen)
 _TYPE_AT = 8
 _MANAGED_DICT_AT, _VALUES_AT = -24, -32  # from an instance, since 3.11: its dict, and in 3.11 its values
 _VALUES_INSIDE = 13  # CPython 3.13: an instance's values are in itself
@@ -65,6 +66,7 @@ class Attributes:
         self.module = cache(self._module)  # reads the module at an address; fields that cannot be read are empty
         self.members = cache(self._members)  # names and offsets of the references in an object's fixed part
         self.identifier = cache(self._identifier)  # the name in the program's code that a str is; None for data
+        self._key = lru_cache(_MAX_KEYS)(self._read_key)  # Objects of a class share the str of an attribute's name.
 
     def named_values(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
         """Yield names and addresses of values, of slots and of the instance's dict."""
@@ -91,9 +93,9 @@ class Attributes:
                 first = values_at - (self._memory.word(obj.address + pointer_at) & REFERENCE)
             names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
             for i, (key, value) in enumerate(zip(names, words(values_at, keys.count), strict=True)):
-                if value and (text := self._builtins.text_or_none(key)) is not None:
+                if value and (name := self._key(key)) is not None:
                     last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
-                    yield printable(text), (*way, last), value
+                    yield name, (*way, last), value
 
     def item_ways(self, dict_at: int, way: tuple[Hop, ...] = ()) -> Iterator[Way]:
         """Yield the items of a dict whose keys are text; `way` leads to the dict."""
@@ -106,12 +108,12 @@ class Attributes:
         for i in range(keys.count):
             at = keys.width * (i + 1) - 2
             key, value = raw[at], split[i] if values_at else raw[at + 1]
-            text = self._builtins.text_or_none(key) if key and value else None
-            if text is not None and values_at:
-                yield printable(text), (*way, Hop(40, 32, keys_at), Hop(values_offset + 8 * i)), value
-            elif text is not None:
+            name = self._key(key) if key and value else None
+            if name is not None and values_at:
+                yield name, (*way, Hop(40, 32, keys_at), Hop(values_offset + 8 * i)), value
+            elif name is not None:
                 key_at = keys.first - keys_at + 8 * at
-                yield printable(text), (*way, Hop(32), Hop(key_at + 8, key_at, key)), value
+                yield name, (*way, Hop(32), Hop(key_at + 8, key_at, key)), value
 
     def dict_of(self, obj: RemoteObject) -> int:
         """Return the address of the dict of attributes; 0 without one."""
@@ -128,8 +130,12 @@ class Attributes:
         """Yield those of the first `most` items of a dict whose keys are text."""
         with suppress(SourceError):
             for key, value in self._builtins.items(address, most):
-                if (name := self._builtins.text_or_none(key)) is not None:
-                    yield printable(name), value
+                if (name := self._key(key)) is not None:
+                    yield name, value
+
+    def _read_key(self, address: int) -> str | None:
+        text = self._builtins.text_or_none(address)
+        return printable(text) if text is not None else None
 
     def named_items(self, address: int) -> Iterator[tuple[str, int]]:
         """Yield the items of a dict whose keys are names in the program's code, not data."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -117,9 +117,8 @@ class _ReferrerSearch:
             [kind.shape in (*THROUGH, "exception") or kind.name in _THROUGH for kind in types], bool
         )
         self._is_frame = np.array([kind.name in _FRAMES for kind in types], bool)
-        self._steps: list[References] = []  # that led to holders
+        self._steps = [References(np.empty(0, np.int32), np.empty(0, np.int32))]  # that led to holders
         self._passed = np.zeros(len(self._heap.addresses), bool)  # holders of earlier steps
-        self._led: dict[int, set[int]] = {}  # holders of earlier steps -> the objects that they held then
         self._searched = 0
 
     def paths(self) -> list[Counter[str]]:
@@ -173,36 +172,41 @@ class _ReferrerSearch:
         led = np.isin(references.sources, self._below.objects)
         self._steps.append(References(references.sources[led], references.targets[led]))
         self._passed[self._below.objects] = True
-        self._led.clear()
 
     def _references(self) -> References:
         """Return the references to these objects, but none that closes a circle."""
         sources, targets = self._heap.references_to(self._below.objects)
         holds = self._holds[self._heap.kinds[sources]]
         sources, targets = sources[holds], targets[holds]
-        again = np.flatnonzero(self._passed[sources])
-        circles = [
-            self._leads(target, source)
-            for source, target in zip(sources[again].tolist(), targets[again].tolist(), strict=True)
-        ]
         kept = np.ones(len(sources), bool)
-        kept[again[np.array(circles, bool)]] = False
+        again = np.flatnonzero(self._passed[sources])
+        kept[again] = ~self._lead(targets[again], sources[again])
         return References(sources[kept], targets[kept])
 
-    def _leads(self, start: int, end: int) -> bool:
-        """Whether a path from `start` down to the objects contains `end`."""
-        if not self._led:
-            self._led = defaultdict(set)
-            for step in self._steps:
-                for source, target in zip(step.sources.tolist(), step.targets.tolist(), strict=True):
-                    self._led[source].add(target)
-        below, waiting = {start}, [start]
-        while waiting and end not in below and self._searched < _MAX_SEARCHED:
-            held = self._led.get(waiting.pop(), set())
-            self._searched += 1 + len(held)
-            waiting += (held - below) & self._led.keys()
-            below |= held
-        return end in below or bool(waiting)
+    def _lead(self, starts: Numbers, ends: Numbers) -> NDArray[np.bool_]:
+        """Return for each pair whether a path from the first object down to those that are sought contains the second.
+
+        Once too many objects were searched, it is assumed of all pairs.
+        """
+        owners, held = (np.concatenate(part) for part in zip(*self._steps, strict=True))
+        order = np.argsort(owners, kind="stable")
+        owners, held = owners[order], held[order]
+        found, pairs, below = starts == ends, np.arange(len(starts)), starts
+        seen = np.unique(pairs << 32 | below)
+        while len(pairs):
+            first = np.searchsorted(owners, below)
+            number = np.searchsorted(owners, below, side="right") - first
+            self._searched += len(below) + int(number.sum())
+            if self._searched > _MAX_SEARCHED:
+                found[pairs] = True
+                break
+            pairs, below = np.repeat(pairs, number), held[ragged(first, number)]
+            found[pairs[below == ends[pairs]]] = True
+            waiting = np.unique((pairs << 32 | below)[~found[pairs]])
+            waiting = waiting[~np.isin(waiting, seen, assume_unique=True)]
+            seen = np.concatenate([seen, waiting])
+            pairs, below = waiting >> 32, (waiting & 0xFFFFFFFF).astype(np.int32)
+        return found
 
     def _joined(self, names: Places, paths: Places) -> Places:
         """Return the paths that begin with these names."""
