@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.mainjob import ROOT, Folder, memwatch, trainer
+from support.mainjob import ROOT, Folder, memwatch, roomy_budget, trainer
 from support.pythons import PROGRAMS
 
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(300)]
@@ -22,7 +22,7 @@ def found(program: str, limit: str, tmp_path: Path) -> list[dict[str, Any]]:
     folder = Folder(tmp_path)
     with trainer(folder, program=[str(PYTHON), str(PROGRAMS / program)]) as run:
         target = ["--pid", str(run.pid), "--log", str(folder.log), "--limit", limit, "--dry-run", "--listen", "none"]
-        with memwatch(folder, *target, "--json") as watch:
+        with memwatch(folder, *target, *roomy_budget(tmp_path), "--json") as watch:
             assert watch.wait(200.0) == 0, watch.said()
     return watch.named("finding")
 

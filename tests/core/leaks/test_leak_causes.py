@@ -488,18 +488,24 @@ def test_garbage_in_cycles_and_objects_with_memory_elsewhere_are_named():
     assert (found.count_before, found.count_after) == (4, 16) and "Fit.shards keeps them" in found.remedy
 
 
-def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_what_grows():
-    held = "__main__.Trainer.losses[i]"
-    evidence = ExaminationHistory(0.0)
+@pytest.mark.parametrize(("found_by_names", "held"), [(0, 20), (20, 19)])
+def test_tensors_that_keep_their_graph_are_the_cause_where_no_attribute_holds_what_grows(found_by_names, held):
+    """Most are held by the graph of others. So the whole heap may not tell where these are, but names do."""
+    path = "__main__.Trainer.losses[i]"
+    evidence, names = ExaminationHistory(0.0), ExaminationHistory(0.0, of_names=True)
     for n in (1, 2, 3):
-        ways = {("torch.Tensor", f"{UNNAMED_HOLDER_PREFIX}"): 40 * n, ("torch.Tensor", held): 20 * n}
+        ways = {("torch.Tensor", f"{UNNAMED_HOLDER_PREFIX}"): 40 * n, ("torch.Tensor", path): held * n}
         one = examined(
             n, used=50 * n * MB, sizes={"torch.Tensor": 30 * n * MB}, counts={"torch.Tensor": 60 * n}, ways=ways
         )
         census = replace(one.found.census, tensors_with_graph=40 * n)
         evidence.add(replace(one, found=replace(one.found, census=census)))
-    (found,) = find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings
-    assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", held)
+        if found_by_names:
+            named = examined(n, used=50 * n * MB, ways={("torch.Tensor", path): found_by_names * n})
+            census = replace(named.found.census, tensors_with_graph=found_by_names * n)
+            names.add(replace(named, found=replace(named.found, census=None, names=census)), of_names=True)
+    (found,) = find_causes(evidence, names, SITUATION).findings
+    assert (found.cause, found.type, found.holder) == ("graph_retained", "torch.Tensor", path)
     assert (found.count_before, found.count_after) == (40, 120) and "loss.item()" in found.remedy
 
 

@@ -118,10 +118,10 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     is_calm = memory is None or _is_small(memory, names, context)
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
-    graphs = names.growth("tensors", lambda record: record.with_graph)
+    graphs = _growth_of_graphs(names)
     if memory is not None and known >= EXPLAINS and not is_calm:
         found = _held_findings(names, context, memory, attributes)
-    elif memory is not None and not is_calm and graphs is not None and _are_kept(names, graphs):
+    elif memory is not None and not is_calm and graphs is not None and _are_kept(names):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
     elif memory is not None and not is_calm and known < MAY_EXPLAIN:
         suspected = _sum_of_graphs(names, context, memory) or _growing_list(names, context, memory)
@@ -173,7 +173,7 @@ def _held_findings(
     history: ExaminationHistory, context: DiagnosisContext, memory: Growth, attributes: Sequence[AttributeGrowth]
 ) -> list[Finding]:
     """Find why attributes grow, and which arrays fill that will not fit."""
-    graphs = history.growth("tensors", lambda record: record.with_graph)
+    graphs = _growth_of_graphs(history)
     found = [one for growth in attributes if (one := _attribute_finding(growth, context, graphs)) is not None]
     return [*found, *_array_findings(history, context, memory)]
 
@@ -206,6 +206,8 @@ def _heap_causes(
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
         if findings[-1:] and findings[-1].cause == NATIVE.name:
             findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
+        if findings[-1:] and findings[-1].cause == GRAPHS.name:  # The graph holds others, which no name leads to.
+            findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
         if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
             findings[-1] = _with_sum(findings[-1], kept)
     findings += beside
@@ -546,7 +548,7 @@ def _unattributed_findings(
     """Explain the `rest` of the growth: by copies of workers, shared memory, Python's objects, or C code."""
     shared = next((kind for kind in history.growing_kinds() if kind.name == "shared memory"), None)
     heap = history.heap_growth()
-    graphs = history.growth("tensors", lambda record: record.with_graph)
+    graphs = _growth_of_graphs(history)
     grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
     asked_grown = max(0, (latest.asked_bytes or 0) - (first.asked_bytes or 0))  # as `cow_bytes`
     of_python = 0.0 if heap is None else heap.per_unit
@@ -579,7 +581,7 @@ def _unattributed_findings(
 def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth, graphs: Growth) -> Finding:
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
     fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
-    counts, holder = (graphs.before, graphs.after), _holder_of_graphs(history, graphs)
+    counts, holder = (graphs.before, graphs.after), _holder_of_graphs(history)
     return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
 
 
@@ -644,15 +646,23 @@ def _holder_of_tensors(history: ExaminationHistory, since: float) -> tuple[str, 
     return max(risen.items(), key=lambda found: found[1], default=("", 0))
 
 
-def _holder_of_graphs(history: ExaminationHistory, graphs: Growth) -> str:
-    """Return the path to an attribute that gained most of the tensors that became more; empty when there is none."""
+def _growth_of_graphs(history: ExaminationHistory) -> Growth | None:
+    """Return how many more tensors keep their graph."""
+    return history.growth("tensors", lambda record: record.with_graph)
+
+
+def _holder_of_graphs(history: ExaminationHistory) -> str:
+    """Return the path to an attribute that gained most of the tensors with a graph; empty when there is none."""
+    graphs = _growth_of_graphs(history)
+    if graphs is None:
+        return ""
     path, count = _holder_of_tensors(history, graphs.since)
     return path if count >= EXPLAINS * (graphs.after - graphs.before) else ""
 
 
-def _are_kept(names: ExaminationHistory, graphs: Growth) -> bool:
+def _are_kept(names: ExaminationHistory) -> bool:
     """Whether it is items of one container that became more, not what a function works with."""
-    holder = _holder_of_graphs(names, graphs)
+    holder = _holder_of_graphs(names)
     return holder.endswith(_ITEMS) and not names.has_halved(holder.partition("[")[0])
 
 
