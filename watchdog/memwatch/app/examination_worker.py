@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.events import Diagnose
 from memwatch.core.examination import NOT_ASKED, Examination, StackFrame, TypeCount
+from memwatch.core.leaks.cpu_window import seconds_until
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import format_bytes
 from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from memwatch.diagnosis.whole_heap.object_census import CensusOptions
 
 DEFAULT_TRACED_TYPES = 5  # most frequent types whose holders are reported, besides those that are named
-WINDOW_SECONDS = 60.0  # of the budget of CPU time, as the engine's schedule has it
 TICK_SECONDS = 0.02  # CPU time between two checks of that budget (chosen)
 ROOM_SHARE = 0.25  # Share of the free memory here that an examination may take (chosen).
 MIN_ROOM_BYTES = 32 << 20  # With less no examination is made: a look at names takes 10 MiB (measured).
@@ -120,7 +120,7 @@ def _answer(request: ExaminationRequest) -> Examination:
         if asked.record_seconds:
             found = _record_growth(request)
         else:
-            with throttled(asked.cpu_seconds, asked.cpu_share):
+            with throttled(asked.cpu_seconds, asked.cpu_later):
                 found = _examine_heap(request)
     except Exception as error:  # a bug in memwatch: nobody reads the output of this process
         found = Examination(census_reason=f"internal error: {type(error).__name__}: {error}")
@@ -128,21 +128,17 @@ def _answer(request: ExaminationRequest) -> Examination:
 
 
 @contextmanager
-def throttled(at_once_seconds: float, share: float) -> Iterator[None]:
-    """Pause this process whenever it exceeds its CPU time: so much at once and, after a minute, a share of a core.
-
-    In any minute it then takes no more than what it may take at once, or 60 times the share. No share: no bound.
-    """
+def throttled(at_once: float, later: Sequence[tuple[float, float]]) -> Iterator[None]:
+    """Pause this process whenever it has taken the CPU time that `seconds_until` permits so far."""
     began, spent = time.monotonic(), time.process_time()
 
     def pause(*_: object) -> None:
-        used = time.process_time() - spent
-        wait = WINDOW_SECONDS + (used - at_once_seconds) / share - (time.monotonic() - began)
-        if used > at_once_seconds and wait > 0.0:
+        wait = seconds_until(time.process_time() - spent, at_once, later) - (time.monotonic() - began)
+        if wait > 0.0:
             time.sleep(wait)
 
     signal.signal(signal.SIGPROF, pause)
-    signal.setitimer(signal.ITIMER_PROF, TICK_SECONDS if share else 0.0, TICK_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, TICK_SECONDS if at_once or later else 0.0, TICK_SECONDS)
     try:
         yield
     finally:  # Python's end gives the signal its default action, which kills.

@@ -61,8 +61,9 @@ class Diagnose:
     cow_bytes: int = 0  # copied by forked workers so far
     # Read the whole heap, not only what the program's own names lead to, where at most so many objects are tracked.
     whole_objects: int | None = None  # None: however many
-    cpu_seconds: float = 0.0  # that it may take at once; above that it is throttled; 0: as much as it needs
-    cpu_share: float = 0.0  # of a core, while it is throttled
+    cpu_seconds: float = 0.0  # that it may take at once; above that it pauses
+    # that it may take besides: after seconds, CPU seconds; all that again in each minute to come. Nothing: no bound.
+    cpu_later: tuple[tuple[float, float], ...] = ()
     kill_seconds: float = 180.0  # after which it is ended
     worker: ProcessSize | None = None  # to be examined; None: the trainer's own process
 

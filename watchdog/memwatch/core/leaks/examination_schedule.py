@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Diagnosis, ProcessSize
 from memwatch.core.generation_ledger import GenerationLedger
+from memwatch.core.leaks.cpu_window import WINDOW_SECONDS, CpuWindow, seconds_until
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
 
@@ -17,8 +17,6 @@ PHASED = 4  # First generations in which each phase is examined, or without phas
 SKIPPABLE = ("phase", "middle")  # Reasons that must not delay the examination at the start of the next generation.
 FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this share of its time so far longer (chosen).
 FIRST_INTERVAL_SECONDS = 20.0  # Without generations, the time to the second examination (chosen).
-WINDOW_SECONDS = 60.0  # In any such time, examinations stay within the share of a core that the user sets.
-THROTTLED_SHARE = 0.9  # Share of that share at which a throttled examination goes on (chosen: others need some).
 PHASE_SHARE = 0.5  # of what examinations may spend; from there on those within a phase are left out (chosen).
 # Share of a window's CPU that is for recordings (chosen). A replay repeats none, so examinations go by their own.
 RECORD_SHARE = 0.25
@@ -85,49 +83,6 @@ class ExaminationNeed:
     whole: bool = False  # the whole heap: names do not explain the growth
     seconds_left: float = math.inf  # until memory is expected to reach its limit
     worker: ProcessSize | None = None  # instead of the trainer's own process
-
-
-class CpuWindow:
-    """The CPU time that examinations took within the last minute, and what those under way may take."""
-
-    def __init__(self, share: float) -> None:
-        self.seconds = share * WINDOW_SECONDS  # that may be spent in a window
-        self._spent: deque[tuple[float, float, float]] = deque()  # began, ended, CPU seconds
-        self._reserved = 0.0  # for the one under way
-
-    def reserve(self, asked: Diagnose) -> None:
-        self._reserved = asked.cpu_seconds
-
-    def add(self, began_t: float, ended_t: float, cpu_seconds: float) -> None:
-        self._reserved = 0.0
-        self._spent.append((began_t, ended_t, cpu_seconds))
-
-    def forget_running(self) -> None:
-        self._reserved = 0.0
-
-    def left(self, t: float) -> float:
-        """Return the CPU seconds that may be spent now."""
-        return self.seconds - self.spent(t)
-
-    def spent_since(self, began_t: float) -> float:
-        """Return what was spent by those that began at this time or later."""
-        return sum(cpu for began, _, cpu in self._spent if began >= began_t)
-
-    def spent(self, t: float) -> float:
-        """Return what was spent or is reserved; of one that lasted longer than the window, its share of it."""
-        begin = t - WINDOW_SECONDS
-        while self._spent and self._spent[0][1] <= begin:
-            self._spent.popleft()
-        total = self._reserved
-        for began, ended, cpu in self._spent:
-            if ended > begin:
-                lasted = ended - began
-                total += cpu if lasted <= WINDOW_SECONDS else cpu * (ended - begin) / lasted
-        return total
-
-    def seconds_to_forget(self, t: float) -> float:
-        """Return how long it takes until the earliest that was spent counts no more."""
-        return max(0.0, self._spent[0][1] + WINDOW_SECONDS - t) if self._spent else 0.0
 
 
 class ExaminationSchedule:
@@ -274,11 +229,11 @@ class ExaminationSchedule:
             cow_bytes=reading.cow_bytes,
             whole_objects=whole_objects,
             cpu_seconds=round(self._window.left(t), 3),
-            cpu_share=THROTTLED_SHARE * self._policy.cpu_share,
+            cpu_later=tuple((round(after, 3), round(cpu, 3)) for after, cpu in self._window.free_again(t)),
             kill_seconds=round(kill_seconds, 1),
             worker=need.worker,
         )
-        self._window.reserve(self._asked)
+        self._window.reserve(self._asked.cpu_seconds)
         return self._asked
 
     def _plan(
@@ -303,7 +258,7 @@ class ExaminationSchedule:
             if is_wanted and (reason == "request" or not self._fits_before(t, whole_cpu)):
                 return None
         elif is_wanted:
-            seconds = self._throttled_seconds(whole_cpu, left)
+            seconds = seconds_until(whole_cpu, left, window.free_again(t))
             if seconds <= need.seconds_left:
                 return None, KILL_SECONDS + KILL_FACTOR * seconds
             share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
@@ -335,11 +290,8 @@ class ExaminationSchedule:
 
     def _lasts(self, t: float, room: float, cpu_seconds: float, before_t: float) -> bool:
         """Whether so much room, spent at this distance from the one before, lasts until what was spent is forgotten."""
-        return (t - before_t) * room >= cpu_seconds * self._window.seconds_to_forget(t)
-
-    def _throttled_seconds(self, cpu_seconds: float, at_once: float) -> float:
-        """Return how long an examination takes that may use so much at once, and then its share of a core."""
-        return WINDOW_SECONDS + max(0.0, cpu_seconds - at_once) / (THROTTLED_SHARE * self._policy.cpu_share)
+        first = next((after for after, _ in self._window.free_again(t)), 0.0)
+        return (t - before_t) * room >= cpu_seconds * first
 
     def _may_wait(self, t: float, reason: str) -> bool:
         """Whether an examination that does not fit the budget now may still begin later for the same reason."""
@@ -379,7 +331,7 @@ class ExaminationSchedule:
         asked = Diagnose(
             t, "rise", index, phase, reading.used_bytes, room, record_seconds=seconds, cpu_seconds=round(cpu_seconds, 3)
         )
-        window.reserve(asked)
+        window.reserve(cpu_seconds)
         return asked
 
     def _seconds_left(self, t: float) -> float:
