@@ -93,9 +93,9 @@ class Attributes:
                 first = values_at - (self._memory.word(obj.address + pointer_at) & REFERENCE)
             names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
             for i, (key, value) in enumerate(zip(names, words(values_at, keys.count), strict=True)):
-                if value and (name := self._key(key)) is not None:
+                if value and (text := self._key(key)) is not None:
                     last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
-                    yield name, (*way, last), value
+                    yield text, (*way, last), value
 
     def item_ways(self, dict_at: int, way: tuple[Hop, ...] = ()) -> Iterator[Way]:
         """Yield the items of a dict whose keys are text; `way` leads to the dict."""

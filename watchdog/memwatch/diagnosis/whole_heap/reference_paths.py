@@ -191,7 +191,8 @@ class _ReferrerSearch:
         owners, held = (np.concatenate(part) for part in zip(*self._steps, strict=True))
         order = np.argsort(owners, kind="stable")
         owners, held = owners[order], held[order]
-        found, pairs, below = starts == ends, np.arange(len(starts)), starts
+        found: NDArray[np.bool_] = starts == ends
+        pairs, below = np.arange(len(starts)), starts
         seen = np.unique(pairs << 32 | below)
         while len(pairs):
             first = np.searchsorted(owners, below)
