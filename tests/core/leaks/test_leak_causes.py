@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwatch.core.events import Diagnosed
+from memwatch.core.engine.status_sentence import finding_headline
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
@@ -227,6 +228,13 @@ def test_growth_that_no_attribute_holds_has_a_cause_too(shown, cause):
     (found,) = after(shown)[0]
     assert (found.cause, found.growth.per_unit) == (cause, pytest.approx(50 * MB, rel=0.11))
     assert found.confidence < 0.6
+
+
+@pytest.mark.parametrize("booster", ["xgboost.core.Booster", "lightgbm.basic.Booster", "_catboost._CatBoost"])
+def test_a_model_that_gains_trees_is_no_leak(booster: str):
+    (found,) = after(rest(counts=lambda _: {booster: 1}))[0]
+    assert (found.cause, found.type, found.is_leak) == ("model_grows", booster, False)
+    assert finding_headline(found, "round").startswith("MODEL GROWS in evaluate: +50.0 MB/round since round ")
 
 
 # --- what is not the trainer's ---

@@ -13,6 +13,7 @@ UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # begins a path that sta
 CYCLES_HOLDER_PREFIX = "nothing but each other: "  # begins a path that starts in garbage which refers to itself
 LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "local variable of main: kept[i]"
 ALLOCATED_BUFFER_FILLS = "allocated_buffer_fills"  # a cause of growth that ends by itself
+MODEL_GROWS = "model_grows"  # a cause of growth that is what the program is for
 NDARRAY = "numpy.ndarray"
 LRU_ITEM = "functools._lru_list_elem"  # around each result that functools.lru_cache keeps
 TENSORS = ("torch.Tensor", "torch.nn.parameter.Parameter")
@@ -252,8 +253,8 @@ class Finding:
 
     @property
     def is_leak(self) -> bool:
-        """Whether the growth goes on: arrays that fill, and will fit, end it by themselves."""
-        return self.cause != ALLOCATED_BUFFER_FILLS
+        """Whether the growth goes on for no good reason: arrays that fill, and will fit, end it by themselves."""
+        return self.cause not in (ALLOCATED_BUFFER_FILLS, MODEL_GROWS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 from memwatch.core.cause_of_death import lost_work_text
 from memwatch.core.decision.warning import run_ends_first
 from memwatch.core.events import Cause, Exited, Notice
-from memwatch.core.examination import BESIDE_CAUSES, Finding, GrowthDriver
+from memwatch.core.examination import ALLOCATED_BUFFER_FILLS, BESIDE_CAUSES, MODEL_GROWS, Finding, GrowthDriver
 from memwatch.core.forecast.outlook import Outlook
 from memwatch.core.measurements import HOST, Limit, SignalHandling, Usage
 from memwatch.core.snapshot import (
@@ -263,10 +263,10 @@ def finding_text(one: Finding, unit: str) -> str:
 
 def finding_headline(one: Finding, unit: str) -> str:
     """`LEAK FOUND in evaluate: +1.0 GB/generation since generation 3`, or `OTHERS GROW: ...`"""
-    word = one.cause.replace("_", " ").upper() if one.cause in BESIDE_CAUSES else "LEAK FOUND"
+    word = one.cause.replace("_", " ").upper() if one.cause in (*BESIDE_CAUSES, MODEL_GROWS) else "LEAK FOUND"
     where = f" in {one.phase}" if one.phase else ""
     growth, since = format_bytes(one.growth.per_unit, signed=True), since_text(one.growth.since, unit)
-    if not one.is_leak:
+    if one.cause == ALLOCATED_BUFFER_FILLS:
         return f"{_prefix(one.resource)}BUFFER FILLS{where}: {growth}/{unit}; {one.evidence[0]}"
     return f"{_prefix(one.resource)}{word}{where}: {growth}/{unit} since {since}"
 

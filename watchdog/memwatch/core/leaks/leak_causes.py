@@ -16,6 +16,7 @@ from memwatch.core.examination import (
     ARRAY_TYPES,
     CYCLES_HOLDER_PREFIX,
     LOCAL_VARIABLE_PREFIX,
+    MODEL_GROWS,
     NDARRAY,
     OTHERS_GROW,
     TENSORS,
@@ -46,6 +47,7 @@ ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 # One for each version of a compiled function: of JAX, TensorFlow, Numba and torch.compile.
 _COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
+_BOOSTER = re.compile(r"^(?:xgboost|lightgbm|_?catboost)\..*(?:Booster|CatBoost)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
 _ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
@@ -204,7 +206,7 @@ def _heap_causes(
     is_own = memory.per_unit >= max(context.threshold_bytes, least)
     if is_own and not is_small and max(known / memory.per_unit, risen_once) < EXPLAINS:
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
-        if findings[-1:] and findings[-1].cause == NATIVE.name:
+        if findings[-1:] and findings[-1].cause in (NATIVE.name, MODEL.name):
             findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
         if findings[-1:] and findings[-1].cause == GRAPHS.name:  # The graph holds others, which no name leads to.
             findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
@@ -444,6 +446,13 @@ NATIVE = LeakCause(
     "look at C extensions and their versions; memray --native or heaptrack name the allocation",
     0.6,
 )
+MODEL = LeakCause(
+    MODEL_GROWS,
+    "each round of boosting adds trees to the model, outside Python's heap",
+    "that is no leak: fewer rounds or smaller trees take less; if memory grows by more than the saved model does, "
+    "memray --native or heaptrack name the allocation",
+    0.5,
+)
 GRAPHS = LeakCause(
     "graph_retained",
     "tensors are kept with the graph that they were computed by",
@@ -478,7 +487,7 @@ GPU_TENSORS = LeakCause(
 
 FILLED_ARRAYS = {FILLED.name, FILLS.name}  # causes that are about all arrays of a buffer
 # What is said where no rule fits better: names that explain the growth do.
-VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAGMENTS, NATIVE)}
+VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAGMENTS, MODEL, NATIVE)}
 
 
 def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
@@ -780,7 +789,7 @@ def _size(before: int, after: int) -> str:
 
 
 def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding:
-    """Blame the allocator where freed Python objects left as much as memory grows by, and C code otherwise."""
+    """Name the allocator where freed Python objects left as much as memory grows by, a model of trees, or C code."""
     first, latest = history.record_at(memory.since).heap_bytes, history.comparable[-1].heap_bytes
     fact = f"Python's objects take {_size(first, latest)}"
     for freed in history.freed_within_generation:
@@ -790,4 +799,5 @@ def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memo
         ):
             kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
             return FRAGMENTS.finding(memory, context.phase, fact, kept)
-    return NATIVE.finding(memory, context.phase, fact)
+    booster = next((name for name in history.comparable[-1].counts if _BOOSTER.search(name)), "")
+    return (MODEL if booster else NATIVE).finding(memory, context.phase, fact, type_=booster)
