@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memwatch.core.events import Diagnosed
 from memwatch.core.engine.status_sentence import finding_headline
+from memwatch.core.events import Diagnosed
 from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
