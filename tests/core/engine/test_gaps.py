@@ -59,6 +59,20 @@ def test_after_a_suspension_of_hours_the_gap_changes_nothing_and_the_leak_is_int
     assert 0.85 * LIMIT < run.used < LIMIT - 10 * GROWTH / GENERATION_SECONDS, "in time for a checkpoint of 10 s"
 
 
+@pytest.mark.parametrize("gap", [1.0, 12.0, 60.0, 600.0])
+@pytest.mark.parametrize("markers", [True, False], ids=["by generations", "by time"])
+def test_after_a_gap_between_the_call_for_an_interrupt_and_its_confirmation_it_is_sent(markers: bool, gap: float):
+    """As on a machine that is busy or suspended: longer than a checkpoint takes."""
+    plain, run = Run(markers), Run(markers)
+    while not plain.interrupts:
+        plain.sample(1)
+    run.sample(round(plain.t) - 1)
+    assert run.interrupts == []
+    run.t += gap - 1.0
+    run.sample(3)
+    assert len(run.interrupts) == 1
+
+
 def test_a_larger_use_after_the_gap_is_a_step_and_no_burst() -> None:
     run = Run()
     run.sample(10 * GENERATION_SECONDS)

@@ -133,7 +133,7 @@ class DecisionMaker:
     def decide(self, t: float, resources: Sequence[WatchedResource], lead: float) -> InterruptDecision | None:
         """Decide by the outlooks, which have just been renewed; an earlier sample must have called for it too."""
         self.awaited_save_seconds = None
-        contexts = [self._context(t, resource, lead - self._waited(t, resource)) for resource in resources]
+        contexts = [self._context(t, resource, max(0.0, lead - self._waited(t, resource))) for resource in resources]
         called = [(one, kind) for one in contexts if one is not None and (kind := self._reason(one)) is not None]
         if self._opportunity is not None and not any(kind == self._opportunity[1] for _, kind in called):
             self._expire_opportunity(t, *self._opportunity)
