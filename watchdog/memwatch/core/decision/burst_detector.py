@@ -154,6 +154,7 @@ class ClimbDetector:
         self._cells: deque[tuple[float, float, int]] = deque(maxlen=CELLS_KEPT)  # start, mean, the top at its end
         self.record = 0  # bytes: the top before the climb that is under way, or of all where there is none
         self.rate = 0.0  # bytes/s of that climb
+        self.seconds = 0.0  # for which it has lasted, as far as the cells go back
 
     def add_samples(self, times: Sequence[float], used: Sequence[int]) -> None:
         """Add samples in order; times never go back."""
@@ -163,7 +164,7 @@ class ClimbDetector:
             end = first_beyond(times, start, self._width, first)
             if end == first and count:
                 self._cells.append((start, total / count, self._top))
-                self.record, self.rate = self._climb()
+                self.record, self.rate, self.seconds = self._climb()
                 self._cell = None
                 continue
             end = max(end, first + 1)
@@ -172,13 +173,13 @@ class ClimbDetector:
             self._cell = start, count + len(more), total + sum(more)
             first = end
 
-    def _climb(self) -> tuple[int, float]:
-        """The record before the climb under way, and its rate; the top of all and 0 where there is none."""
+    def _climb(self) -> tuple[int, float, float]:
+        """The record before the climb under way, its rate and seconds; the top of all and 0 where there is none."""
         cells = list(self._cells)
         steps = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(cells)]
         rate = median(steps[-LEAST_STEPS:])
         if len(steps) < LEAST_STEPS or rate <= 0.0:
-            return self._top, 0.0
+            return self._top, 0.0, 0.0
         rising, pause = 0, 0  # steps since the latest pause, and of a pause: one that is longer than that is an end
         first = last = len(steps)
         while last > 0 and pause <= rising:
@@ -192,8 +193,8 @@ class ClimbDetector:
         climb = cells[first:]
         rise = climb[-1][1] - climb[0][1]
         if len(climb) <= LEAST_STEPS or max(b[1] - a[1] for a, b in pairwise(climb)) > MOST_IN_STEP * rise:
-            return self._top, 0.0
-        return climb[0][2], max(rate, 0.5 * (steps[-1] + steps[-2]))
+            return self._top, 0.0, 0.0
+        return climb[0][2], max(rate, 0.5 * (steps[-1] + steps[-2])), climb[-1][0] - climb[0][0]
 
     def set_window_seconds(self, seconds: float) -> None:
         """Climbs are looked for that reach the limit within so many seconds."""

@@ -128,8 +128,12 @@ class DecisionContext:
 
     @property
     def growth_seen_seconds(self) -> float:
-        """From the first level of the growth to the last, but not while the program loaded; negative while it loads."""
-        return min(self.resource.outlook.growth_seen_seconds, self.watched_seconds - LOADING_LEADS * self.lead)
+        """From the first level of the growth to the last, but not while the program loaded; negative while it loads.
+
+        A steady climb is growth that is seen, too, where the forecast's levels began in its midst, as with a marker.
+        """
+        seen = max(self.resource.outlook.growth_seen_seconds, self.resource.climb.seconds)
+        return min(seen, self.watched_seconds - LOADING_LEADS * self.lead)
 
     @property
     def is_believed(self) -> bool:
