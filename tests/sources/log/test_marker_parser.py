@@ -215,6 +215,8 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Saving model in the path :/data/logs", None),
         ("saved figure to out/model/plot.png", None),
         ("Results saved to out/checkpoint-500/results.json", None),
+        ("Global data order indices saved to 'checkpoints/run/train_data/global_indices.npy'", None),
+        ("Model config and weights were saved to out/3.pt", "saved"),
         ("model saved: False", None),
         ("Checkpoints will be saved to runs/", None),
         ("Save Solutions: False", None),

@@ -26,10 +26,12 @@ _OTHER = (
     r"(?:config\w*|tokeni[sz]er|vocab\w*|arg(?:ument)?s|hyper-?param\w*|predictions?|results?|figures?|plots?|images?"
     r"|videos?|pictures?|metrics|logs?|history|features|data(?:set)?|cache|summar\w+|samples|tables?|reports?|statistics"
     rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:)?{_FILE})|freq\w*|names?"
-    r"|array metadata)\b"
+    r"|array metadata|ind(?:ex|exes|ices))\b"
     r"|(?:optimi[sz]er|scheduler) states?"
 )
 _NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
+# `indices saved to data.npy`: what was saved is no model, whatever the file is called
+_OTHER_IS = re.compile(rf"\b(?:{_OTHER})(?: (?:was|were|is|are|has been|have been|successfully))* $")
 _DONE = re.compile(
     r"(?:\b|(?<=[0-9]))(?:saved|written|wrote|stored|dumped|snapshotted"
     r"|(?:finished|done|completed|successfully)(?: \w+)? (?:sav(?:ing|ed?)|writ(?:ing|e|ten))"
@@ -73,7 +75,8 @@ def find_save(lower: str) -> SaveMention | None:
     noun = _NOUN.search(text, verb.end(), verb.end() + (_AFTER_CHARS if done else _AFTER_UNDER_WAY_CHARS))
     if done and (noun is None or noun["other"]):
         *_, noun = (noun, *_NOUN.finditer(text, max(0, verb.start() - _BEFORE_CHARS), verb.start()))
-    if noun is None or noun["other"]:
+    is_other = done is not None and _OTHER_IS.search(text, max(0, verb.start() - _BEFORE_CHARS), verb.start())
+    if noun is None or noun["other"] or (noun["file"] and is_other):
         return SaveMention("", position)
     state = "saved" if done or _ENDS.search(text, noun.end()) else "writing"
     is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None or _SET_KEY.search(lower) is not None
