@@ -164,6 +164,40 @@ def test_what_callbacks_in_a_list_keep_has_their_name() -> None:
     assert "__main__.Loss.inputs" not in sizes and sizes["__main__.Trainer.kept"] > 6000, "of one class: data"
 
 
+REGISTERED = """
+import collections, io, sys, warnings
+sys.stderr = io.StringIO()
+class Plan:
+    def __init__(self): self.masks = bytes(20_000)
+    def apply(self): return self.masks
+class Net:
+    def __init__(self): self.hooks, self.listeners = collections.OrderedDict(), []
+    def register(self, plan):
+        def hook(): return plan
+        self.hooks[len(self.hooks)] = hook
+        self.listeners.append(Plan().apply)
+net, log, kept = Net(), io.StringIO(), io.BytesIO()
+for i in range(100):
+    net.register(Plan())
+    log.write("a line of a log\\n" * 500)
+    kept.write(bytes(5000))
+    warnings.warn(f"{i} " + 3000 * "x")
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_what_hooks_listeners_files_in_memory_and_warnings_keep_has_their_name(python: str) -> None:
+    with running([*needed_python(python).command, "-W", "default", "-c", REGISTERED]) as program:
+        sizes = {one.path: one.bytes or 0 for one in looked(program.pid).containers}
+    assert sizes["__main__.Net.hooks"] == pytest.approx(100 * 20_500, rel=0.05)
+    assert sizes["__main__.Net.listeners"] == pytest.approx(100 * 20_500, rel=0.05)
+    assert 100 * 8000 <= sizes["__main__.log"] <= 1.5 * 100 * 8000
+    assert 100 * 5000 <= sizes["__main__.kept"] <= 1.5 * 100 * 5000
+    assert sizes["__main__.__warningregistry__"] == pytest.approx(100 * 3400, rel=0.2)
+
+
 SHARED = """
 import collections, sys
 def steps(number, episode):

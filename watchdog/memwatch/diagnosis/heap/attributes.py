@@ -147,8 +147,10 @@ class Attributes:
     def _identifier(self, address: int) -> str | None:
         with suppress(SourceError):
             name = self._builtins.text_or_none(address)
-            if name is not None and name.isidentifier() and self._builtins.is_interned(address):
-                return printable(name)
+            if name is None or not name.isidentifier():
+                return None
+            is_special = name.startswith("__") and name.endswith("__")  # Those of CPython itself need not be interned.
+            return printable(name) if is_special or self._builtins.is_interned(address) else None
         return None
 
     def _members(self, kind: HeapType) -> list[tuple[str, int]]:

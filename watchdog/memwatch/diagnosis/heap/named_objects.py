@@ -64,6 +64,9 @@ _TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without referen
 _ARRAYS = {"ndarray", "tensor"}
 _CALLABLE = ("function", "method")
 _MMAP = "mmap.mmap"  # its address and its size follow the object's head
+_IN_MEMORY = ("_io.StringIO", "_io.BytesIO")  # files that refer to what was written to them
+_WRITER_AT, _WRITER_BEHIND = 56, (3, 14)  # in a StringIO: since that version, the address of what refers to its text
+_WARNED = "__warningregistry__"  # of a module: the text of each warning is a key
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
@@ -278,7 +281,7 @@ class NamedObjects:
                 found.append(_Named(path, obj, owner, this.way))
             if shape in ("list", "tuple") and 0 < obj.count() <= _SAMPLED and steps < _MAX_STEPS:
                 yield from (_Waiting(address, f"{path}[i]", obj, steps + 1) for address in self._members(obj))
-        elif name == _MMAP and obj.word(16) in self._memory.anonymous:
+        elif name in _IN_MEMORY or (name == _MMAP and obj.word(16) in self._memory.anonymous):
             found.append(_Named(path, obj, owner, this.way))
         elif name == "module":
             module = self._attributes.module(obj.address)
@@ -338,7 +341,7 @@ class NamedObjects:
             return
         self._own_modules.add(name)
         for key, hops, value in items:
-            if not key.startswith("__"):
+            if not key.startswith("__") or key == _WARNED:
                 yield _Waiting(value, f"{name}.{key}", None, 1, (namespace, hops))
 
     def _is_own(self, kind: HeapType) -> bool:
@@ -390,7 +393,8 @@ class NamedObjects:
         obj = self._object(address)
         if obj is None:
             return None
-        is_data = not is_program(obj.heap_type) and not _is_iterator(obj.heap_type)
+        kind = obj.heap_type
+        is_data = kind.name in (*_CALLABLE, "cell") or not (is_program(kind) or _is_iterator(kind))
         return self._content(obj, path, level, is_sample) if is_data else _Content()
 
     def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
@@ -410,6 +414,12 @@ class NamedObjects:
         references: array[int] = array("Q")
         if kind.name == _MMAP:
             return fixed + obj.count(24), [], 0
+        if kind.name == "function":  # Hooks and callbacks keep what they use.
+            cells = self._frames.closure_variables(obj)
+            return fixed, [(".__closure__[i]", cell) for cell in cells], len(cells)
+        if kind.name in ("method", "cell"):
+            label, at = (".__self__", 24) if kind.name == "method" else ("", 16)
+            return fixed, [(label, obj.word(at))], 1
         if shape == "set" and obj.count(24) > _SAMPLED:
             slots, table_at = obj.count(32) + 1, obj.word(40)
             few = obj.words(table_at, 2 * min(slots, 8 * _SAMPLED))[::2]
@@ -432,7 +442,9 @@ class NamedObjects:
             return size, [("", one) for one in references if one], len(references)
         if shape == "traceback":
             return size, [(".tb_frame", frame) for frame in self._frames_of(obj)], 1
-        if shape == "exception":
+        if kind.name == _IN_MEMORY[0] and self._interpreter.minor >= _WRITER_BEHIND and (writer := obj.word(_WRITER_AT)):
+            references.append(self._memory.word(writer))
+        if shape == "exception" or kind.name in _IN_MEMORY:
             named = [("", one) for one in references if one]
             return size, named, len(named)
         if shape == "set":
