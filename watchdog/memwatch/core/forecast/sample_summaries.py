@@ -72,10 +72,6 @@ class TimeBins:
             if len(self.items) >= self._size:
                 self._halve()
 
-    def high_between(self, begin_t: float, end_t: float) -> float:
-        """The highest sample from about one time until about another; 0 of none."""
-        return max((item.high for item in self.items if begin_t <= item.end_t < end_t), default=0.0)
-
     def split(self, t: float) -> TimeBins:
         """Keep what was before t; what began at t or later is the other's."""
         later = TimeBins(self._size)

@@ -7,7 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from memwatch.diagnosis.heap.remote_objects import HeapType
 
 _FOLDERS = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3(\.\d+)?)/")
 
@@ -37,8 +36,3 @@ def is_of_program(name: str) -> bool:
     """Whether a class is of neither Python, its standard library, nor a private package."""
     package, dot, _ = name.partition(".")
     return bool(dot and package) and (package == MAIN or not (package[0] == "_" or package in sys.stdlib_module_names))
-
-
-def is_owner(kind: HeapType) -> bool:
-    """Whether the dict of its objects is a namespace of the program."""
-    return kind.shape == "class" or kind.name == "module"
