@@ -442,7 +442,11 @@ class NamedObjects:
             return size, [("", one) for one in references if one], len(references)
         if shape == "traceback":
             return size, [(".tb_frame", frame) for frame in self._frames_of(obj)], 1
-        if kind.name == _IN_MEMORY[0] and self._interpreter.minor >= _WRITER_BEHIND and (writer := obj.word(_WRITER_AT)):
+        if (
+            kind.name == _IN_MEMORY[0]
+            and self._interpreter.minor >= _WRITER_BEHIND
+            and (writer := obj.word(_WRITER_AT))
+        ):
             references.append(self._memory.word(writer))
         if shape == "exception" or kind.name in _IN_MEMORY:
             named = [("", one) for one in references if one]

@@ -7,7 +7,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-
 _FOLDERS = re.compile(r"/(site-packages|dist-packages|lib(64)?/python3(\.\d+)?)/")
 
 
