@@ -32,6 +32,9 @@ DIED = {
         f"{TRACEBACK}{OOM}\nException ignored in: <function Pool.__del__ at 0x7f>\n{OTHER}", OOM, 1, None
     ),
     "what a tracker prints at the end": (f"{TRACEBACK}{OOM}\nwandb: Find logs at: ./wandb\n", OOM, 1, None),
+    "a traceback whose beginning is gone": (
+        f"{TRACEBACK.partition(chr(10))[2]}{OOM}\nwandb: 0.028 MB of 0.028 MB uploaded\n", OOM, 1, None
+    ),
     "a message and nothing more": (f"epoch 1\nERROR {OOM}\n", f"ERROR {OOM}", 1, None),
     "with colours": (f"epoch 1\n\x1b[31mERROR\x1b[0m {OOM}\n", f"ERROR {OOM}", 1, None),
     "after a bar": (f"  3%|  | 1/40\r  5%|  | 2/40\r{TRACEBACK}{OOM}\n", OOM, 1, None),

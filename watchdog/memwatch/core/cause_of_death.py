@@ -409,7 +409,7 @@ _SHELL_REPORTS = re.compile(
 )
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
-_TRACEBACK = "Traceback (most recent call last)"
+_TRACEBACK = re.compile(r'Traceback \(most recent call last\)|^\s+File "[^"]{1,400}", line \d')  # or a frame of it
 # More of a failure: words of it, stacks (C++, NCCL), what takes memory, the names of processes, lines without words.
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|exception|fail|unable|abort|traceback|stack ?trace|hint:|halted|shut\w* down|terminat)"
@@ -474,7 +474,7 @@ def _is_in_traceback(lines: Sequence[str], at: int) -> bool:
         if lines[i - 1][:1].isspace() and not lines[i][:1].isspace()
     )
     end = next((i for i in ends if i == at or _EXCEPTION.match(lines[i])), 0)
-    return end > 0 and any(_TRACEBACK in logged for logged in lines[max(0, end - TRACEBACK_LINES) : end])
+    return end > 0 and any(map(_TRACEBACK.search, lines[max(0, end - TRACEBACK_LINES) : end]))
 
 
 def _continued(lines: Sequence[str]) -> str:
