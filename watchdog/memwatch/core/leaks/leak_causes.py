@@ -751,14 +751,15 @@ def _kept_finding(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Finding | None:
     """Name a library's objects that another's container keeps, ever more of them, as memory grows outside the heap."""
-    rising = {growth.name: growth for growth in history.types_growing_in_count()}
+    # of arrays nothing is outside of what was measured
+    rising = {growth.name: growth for growth in history.types_growing_in_count() if growth.name not in ARRAY_TYPES}
     kept = [
         (len(path), path, type_)
         for known in (history, names)
         for record in known.comparable[-1:]
-        for type_, path in record.path_counts
-        if type_ in rising
-        and known.risen_paths(type_).get(path, 0) >= EXPLAINS * (rising[type_].after - rising[type_].before)
+        for (type_, path), count in record.path_counts.items()
+        if (most := rising.get(type_)) is not None
+        and (count >= EXPLAINS * most.after or known.risen_paths(type_).get(path, 0) >= EXPLAINS * _rise(most))
         and "." in type_
         and "[" in path
         and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
@@ -773,6 +774,10 @@ def _kept_finding(
     return KEPT.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
+
+
+def _rise(growth: Growth) -> int:
+    return growth.after - growth.before
 
 
 def _package(name: str) -> str:
@@ -802,5 +807,8 @@ def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memo
         ):
             kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
             return FRAGMENTS.finding(memory, context.phase, fact, kept)
-    booster = next((name for name in history.comparable[-1].counts if _BOOSTER.search(name)), "")
+    growing = {growth.name for growth in history.types_growing_in_count()}  # Of several models, more are kept.
+    booster = next(
+        (name for name in history.comparable[-1].counts if _BOOSTER.search(name) and name not in growing), ""
+    )
     return (MODEL if booster else NATIVE).finding(memory, context.phase, fact, type_=booster)
