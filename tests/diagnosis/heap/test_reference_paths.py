@@ -157,3 +157,24 @@ def test_local_variables_of_functions_that_run_are_named(python: str) -> None:
     assert found["__main__.Record", "local variable of main: seen[k]"] == 300
     assert found["bytearray", "local variable of main: alone"] == 1
     assert next(one for one in census.types if one.type == "bytearray").bytes > 3 << 20
+
+
+IN_TURN = """
+import sys
+class Pairs: pass
+pairs = Pairs()
+pairs.left, pairs.right = [], []
+for _ in range(30_000):
+    pairs.left.append(bytearray(8))
+    pairs.right.append(bytearray(8))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_of_many_objects_a_sample_tells_all_holders_though_they_have_them_in_turn() -> None:
+    with running([sys.executable, "-c", IN_TURN]) as process:
+        census = take_census(process.pid, CensusOptions(traced_types=("bytearray",)))
+    found = {one.path: one.count for one in census.holders}
+    for side in ("left", "right"):
+        assert found[f"__main__.Pairs.{side}[i]"] == pytest.approx(30_000, rel=0.05)
