@@ -15,7 +15,7 @@ RESULTS = build/tests.jsonl
 test: .venv/.dev  ## what runs real processes waits more than it works; where its pace tells, it has more room
 	rm -f $(RESULTS)
 	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 --dist loadfile -m "not integration and $(APART)" || :
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 4 --dist loadfile -m "integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 6 --dist loadfile -m "integration and $(APART)" || :
 	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 -m "paced and not thorough" tests/integration || :
 	@PYTHONPATH=tests $(BIN)/python -m support.summary $(RESULTS) 3
 
