@@ -54,6 +54,16 @@ def test_what_few_levels_show_was_seen_for_as_long_as_they_are_apart():
     assert asked(0.0, 1e6, points=1) == 0.0
 
 
+def test_a_steady_climb_was_seen_from_its_beginning_on_though_the_forecast_begins_anew_with_a_marker():
+    context = asking(2 * CYCLE, 1e6, points=2)
+    assert context.p_limit_reached < LIKELIER
+    context.resource.climb.set_window_seconds(2 * CYCLE)
+    times = [float(t) for t in range(600)]
+    context.resource.climb.add_samples(times, [int(t * GB / 10) for t in times])
+    assert context.resource.climb.seconds == pytest.approx(600, abs=2 * CYCLE / 4)
+    assert context.growth_seen_seconds == context.resource.climb.seconds and context.p_limit_reached > LIKELIER
+
+
 def test_what_grows_while_a_program_loads_is_not_believed():
     assert asked(1.0, LOADING_LEADS * LEAD) == 0.0
 
