@@ -182,6 +182,9 @@ for i in range(100):
     log.write("a line of a log\\n" * 500)
     kept.write(bytes(5000))
     warnings.warn(f"{i} " + 3000 * "x")
+models = [Plan()] * 100
+models[0].masks = bytes(9_000_000)
+net.callbacks = {1: models[0].apply, 2: models[0].apply}
 print('ready', flush=True)
 sys.stdin.read()
 """
@@ -193,6 +196,7 @@ def test_what_hooks_listeners_files_in_memory_and_warnings_keep_has_their_name(p
         sizes = {one.path: one.bytes or 0 for one in looked(program.pid).containers}
     assert sizes["__main__.Net.hooks"] == pytest.approx(100 * 20_500, rel=0.05)
     assert sizes["__main__.Net.listeners"] == pytest.approx(100 * 20_500, rel=0.05)
+    assert sizes["__main__.Net.callbacks"] <= 0.03 * sizes["__main__.models"], "most of it is held by others"
     assert 100 * 8000 <= sizes["__main__.log"] <= 1.5 * 100 * 8000
     assert 100 * 5000 <= sizes["__main__.kept"] <= 1.5 * 100 * 5000
     assert sizes["__main__.__warningregistry__"] == pytest.approx(100 * 3400, rel=0.2)

@@ -128,6 +128,13 @@ class _Content:
             number = one.number * (max(1.0, numbers[address]) if is_shared and weight > 1.0 else weight)
             self.found.setdefault(address, replace(one, number=number, references=max(one.references, references)))
 
+    def share_of(self, address: int) -> _Content:
+        """Return the share that one reference has in this object and all that was met in it: others hold it, too."""
+        if (one := self.found.get(address)) is None:
+            return self
+        each = 1.0 / max(1, one.references)
+        return _Content({met: replace(part, number=each * part.number) for met, part in self.found.items()})
+
     @property
     def bytes(self) -> int:
         return int(sum(one.number * one.bytes for one in self.found.values()))
@@ -380,7 +387,7 @@ class NamedObjects:
                 break
             part = _Content() if address in self._seen else self._part(address, path + label, level + 1, is_sample)
             if part is not None:
-                parts.append(part)
+                parts.append(part.share_of(address) if kind.name in ("cell", "method") else part)
             elif is_sample and not is_sampled:
                 return None
         if len(parts) > 1 and not self._may_go_on():  # The last one is not whole.
