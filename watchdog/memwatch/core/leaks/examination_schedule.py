@@ -93,8 +93,8 @@ class ExaminationSchedule:
         self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
         self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
-        # Tracked at the latest look, and main memory then, by the worker's PID; 0: the trainer's own.
-        self._objects: dict[int, tuple[int, int]] = {}
+        # By the worker's PID, 0 the trainer's own: objects tracked at the latest look, memory then, more for a byte
+        self._objects: dict[int, tuple[int, int, float]] = {}
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
         self._latest_whole_t = -math.inf  # when the latest of a whole heap did
         self._retry_t, self._failures = math.inf, 0
@@ -146,7 +146,7 @@ class ExaminationSchedule:
             return
         self._asked, self._took_seconds = None, t - asked.t
         if found.tracked_objects:
-            self._objects[_pid(asked.worker)] = found.tracked_objects, _memory_of(asked.used_bytes, asked.worker)
+            self._count_objects(asked, found.tracked_objects)
         if found.names is None and found.census is None:
             first, longest = RETRY_SECONDS
             self._retry_t, self._failures = t + min(longest, first * 2.0**self._failures), self._failures + 1
@@ -300,12 +300,21 @@ class ExaminationSchedule:
             return False
         return reason != "generation" or step is None or t - self._boundary_t < LATE_SHARE * step
 
+    def _count_objects(self, asked: Diagnose, count: int) -> None:
+        """Note how many there are, and how many more there were since the look before for each byte more."""
+        used, known = _memory_of(asked.used_bytes, asked.worker), self._objects.get(_pid(asked.worker))
+        per_byte = count / used if used else 0.0
+        if known is not None:
+            before, used_before, per_byte = known
+            if used > used_before:
+                per_byte = max(0.0, (count - before) / (used - used_before))
+        self._objects[_pid(asked.worker)] = count, used, per_byte
+
     def _object_count(self, used_bytes: int | None, worker: ProcessSize | None) -> float:
-        """Return how many there will be, if they have become more as memory has since they were counted."""
+        """Return how many there will be, if they become more with memory as they did before they were counted."""
         now = _memory_of(used_bytes, worker)
-        count, before = self._objects.get(_pid(worker), (now / BYTES_PER_OBJECT, now))
-        grown = max(1.0, now / before) if before else 1.0
-        return max(1.0, count * grown)
+        count, before, per_byte = self._objects.get(_pid(worker), (0, 0, 1.0 / BYTES_PER_OBJECT))
+        return max(1.0, count + per_byte * max(0, now - before))
 
     def _whole_cpu_seconds(self, used_bytes: int, worker: ProcessSize | None) -> float:
         """Return the CPU seconds that reading the whole heap is expected to take."""
