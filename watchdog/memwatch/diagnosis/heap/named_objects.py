@@ -129,10 +129,14 @@ class _Content:
             self.found.setdefault(address, replace(one, number=number, references=max(one.references, references)))
 
     def share_of(self, address: int) -> _Content:
-        """Return the share that one reference has in this object and all that was met in it: others hold it, too."""
-        if (one := self.found.get(address)) is None:
+        """Return the share that one reference has in this object and all that was met in it, where many others hold it.
+
+        A few are the hooks of one object in several places: what it holds belongs to these.
+        """
+        one = self.found.get(address)
+        if one is None or one.references <= _FEW:
             return self
-        each = 1.0 / max(1, one.references)
+        each = 1.0 / one.references
         return _Content({met: replace(part, number=each * part.number) for met, part in self.found.items()})
 
     @property
