@@ -196,6 +196,11 @@ class Growth:
     since: float  # the generation in which it began; without generations hours since the watch began
     steps: int  # consecutive examinations in which it rose
 
+    @property
+    def risen(self) -> int:
+        """By how much, from where the rise begins."""
+        return self.after - self.before
+
 
 @dataclass(frozen=True, slots=True)
 class ExaminationRow:

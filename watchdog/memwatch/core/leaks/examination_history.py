@@ -426,7 +426,7 @@ class ExaminationHistory:
         """Return the arrays of which more is in memory, not because there are more or larger ones."""
         found = self.growing(lambda record: {path: resident for path, (resident, _) in record.filled.items()})
         allocated = [(growth, self._allocated_since(growth)) for growth in found]
-        return [growth for growth, added in allocated if growth.after - growth.before >= FILLS_SHARE * added]
+        return [growth for growth, added in allocated if growth.risen >= FILLS_SHARE * added]
 
     def _allocated_since(self, growth: Growth) -> int:
         """Return the bytes by which the arrays at a path became larger since their growth began."""

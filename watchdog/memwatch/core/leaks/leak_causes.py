@@ -165,7 +165,7 @@ def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: flo
 def _is_small(memory: Growth, history: ExaminationHistory, context: DiagnosisContext) -> bool:
     """Whether growth is too slow to be told, or too little of it was seen yet where generations are short."""
     threshold = context.threshold_bytes
-    return memory.per_unit < history.per_unit(threshold) or memory.after - memory.before < threshold
+    return memory.per_unit < history.per_unit(threshold) or memory.risen < threshold
 
 
 def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> list[AttributeGrowth]:
@@ -204,7 +204,7 @@ def _heap_causes(
     findings = [] if is_small else _held_findings(history, context, memory, attributes)
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
     known = _known_growth(history, attributes)
-    risen_once = history.held_since(memory.since) / (memory.after - memory.before)  # e.g. in a buffer that is full now
+    risen_once = history.held_since(memory.since) / memory.risen  # e.g. in a buffer that is full now
     is_own = memory.per_unit >= max(context.threshold_bytes, least)
     if is_own and not is_small and max(known / memory.per_unit, risen_once) < EXPLAINS:
         findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
@@ -245,7 +245,7 @@ def _neighbour_findings(history: ExaminationHistory, context: DiagnosisContext, 
         if per_unit < min_reported_growth(context, memory):
             continue
         share = per_unit / memory.per_unit
-        grown = round(share * (memory.after - memory.before))
+        grown = round(share * memory.risen)
         holder = known.largest_member if cause is MEMBERS else known.largest_other
         name = f"{holder.name} (pid {holder.pid})" if holder is not None else "no single process"
         growth = Growth(name, 0, grown, per_unit, memory.since, memory.steps)
@@ -259,7 +259,7 @@ def _neighbour_findings(history: ExaminationHistory, context: DiagnosisContext, 
 def _own_growth(memory: Growth, beside: float) -> Growth:
     """The growth without the bytes per unit that others take."""
     share = max(0.0, 1.0 - beside / memory.per_unit)
-    grown = max(1, round(share * (memory.after - memory.before)))
+    grown = max(1, round(share * memory.risen))
     return replace(memory, after=memory.before + grown, per_unit=max(1.0, share * memory.per_unit))
 
 
@@ -560,7 +560,7 @@ def _unattributed_findings(
     shared = next((kind for kind in history.growing_kinds() if kind.name == "shared memory"), None)
     heap = history.heap_growth()
     graphs = _growth_of_graphs(history)
-    grown, first, latest = memory.after - memory.before, history.record_at(memory.since), history.comparable[-1]
+    grown, first, latest = memory.risen, history.record_at(memory.since), history.comparable[-1]
     asked_grown = max(0, (latest.asked_bytes or 0) - (first.asked_bytes or 0))  # as `cow_bytes`
     of_python = 0.0 if heap is None else heap.per_unit
     sizes = history.types_growing_in_size()
@@ -669,7 +669,7 @@ def _holder_of_graphs(history: ExaminationHistory) -> str:
     if graphs is None:
         return ""
     path, count = _holder_of_tensors(history, graphs.since)
-    return path if count >= EXPLAINS * (graphs.after - graphs.before) else ""
+    return path if count >= EXPLAINS * graphs.risen else ""
 
 
 def _are_kept(names: ExaminationHistory) -> bool:
@@ -704,7 +704,7 @@ def _object_finding(
     """
     first, latest = history.record_at(heap.since), history.comparable[-1]
     fact = f"Python's objects take {_size(heap.before, heap.after)}"
-    least = MAX_FLAT_SHARE * (heap.after - heap.before)
+    least = MAX_FLAT_SHARE * heap.risen
     growing = {
         name: growth
         for name, growth in growing.items()
@@ -716,13 +716,13 @@ def _object_finding(
     name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
     paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
     holder = max(paths, key=paths.__getitem__, default="")
-    keeps = risen[name].get(holder, 0) >= EXPLAINS * (growing[name].after - growing[name].before)
+    keeps = risen[name].get(holder, 0) >= EXPLAINS * growing[name].risen
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
         if type_ in growing
         and path.startswith(_LOOSE)
-        and (not risen[type_] or risen[type_].get(path, 0) >= EXPLAINS * (growing[type_].after - growing[type_].before))
+        and (not risen[type_] or risen[type_].get(path, 0) >= EXPLAINS * growing[type_].risen)
     ]
     keeps &= not holder.startswith(_LOOSE)
     if loose and not keeps:  # a class before arrays and builtin types, then where most were added, the shortest path
@@ -759,7 +759,7 @@ def _kept_finding(
         for record in known.comparable[-1:]
         for (type_, path), count in record.path_counts.items()
         if (most := rising.get(type_)) is not None
-        and (count >= EXPLAINS * most.after or known.risen_paths(type_).get(path, 0) >= EXPLAINS * _rise(most))
+        and (count >= EXPLAINS * most.after or known.risen_paths(type_).get(path, 0) >= EXPLAINS * most.risen)
         and "." in type_
         and "[" in path
         and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
@@ -774,10 +774,6 @@ def _kept_finding(
     return KEPT.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
-
-
-def _rise(growth: Growth) -> int:
-    return growth.after - growth.before
 
 
 def _package(name: str) -> str:

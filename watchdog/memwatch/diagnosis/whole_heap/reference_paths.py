@@ -19,7 +19,7 @@ from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, T
 
 EXPLAINS = 0.5  # From this share of the objects on, what is true of them is said of their type (chosen).
 SAMPLED = 8_000  # Objects of a type whose holders are sought: a bound on time (measured: 20,000 take 0.3 s more).
-GOLDEN_RATIO = 0.5 * (math.sqrt(5.0) - 1.0)
+_GOLDEN_RATIO = 0.5 * (math.sqrt(5.0) - 1.0)
 _MAX_STEPS = 12  # References in a path (chosen).
 _FEW, _FEW_SHARE = 16, 0.01  # A type of at most so many holders, or this share of the objects, ends a path (chosen).
 _MAX_PATHS = 8  # Paths that are continued from one holder (chosen).
@@ -63,12 +63,11 @@ class ReferencePathFinder:
         """Return the paths to most objects of each type, given the numbers of all; that to the most comes first."""
         sought = [_sample(numbers) for numbers in objects.values()]
         found = list[ReferencePath]()
-        for name, few, paths in zip(objects, sought, _ReferrerSearch(self, sought).paths(), strict=True):
+        searched = _ReferrerSearch(self, sought).paths()
+        for (name, numbers), few, paths in zip(objects.items(), sought, searched, strict=True):
+            number, every = len(numbers), len(numbers) / len(few)
             for path, count in paths.most_common(_MAX_HOLDERS):
-                every = len(objects[name]) / len(few)
-                found.append(
-                    ReferencePath(name, path, min(round(count * every), len(objects[name])), len(objects[name]))
-                )
+                found.append(ReferencePath(name, path, min(round(count * every), number), number))
         return found
 
     def shortest_paths(self, numbers: Sequence[int]) -> dict[int, str]:
@@ -121,7 +120,7 @@ class _ReferrerSearch:
             [kind.shape in (*THROUGH, "exception") or kind.name in _THROUGH for kind in types], bool
         )
         self._is_frame = np.array([kind.name in _FRAMES for kind in types], bool)
-        self._steps = [References(np.empty(0, np.int32), np.empty(0, np.int32))]  # that led to holders
+        self._steps: list[References] = []  # that led to holders
         self._passed = np.zeros(len(self._heap.addresses), bool)  # holders of earlier steps
         self._searched = 0
 
@@ -183,8 +182,8 @@ class _ReferrerSearch:
         holds = self._holds[self._heap.kinds[sources]]
         sources, targets = sources[holds], targets[holds]
         kept = np.ones(len(sources), bool)
-        again = np.flatnonzero(self._passed[sources])
-        kept[again] = ~self._lead(targets[again], sources[again])
+        if len(again := np.flatnonzero(self._passed[sources])):
+            kept[again] = ~self._lead(targets[again], sources[again])
         return References(sources[kept], targets[kept])
 
     def _lead(self, starts: Numbers, ends: Numbers) -> NDArray[np.bool_]:
@@ -283,7 +282,7 @@ def _sample(numbers: Numbers) -> Numbers:
     """Return about SAMPLED of these, evenly, but in no rhythm: objects may lie in turns of two kinds."""
     if len(numbers) <= SAMPLED:
         return numbers
-    places = np.arange(SAMPLED) * GOLDEN_RATIO % 1.0 * len(numbers)  # Each lies in the largest gap of those before.
+    places = np.arange(SAMPLED) * _GOLDEN_RATIO % 1.0 * len(numbers)  # Each lies in the largest gap of those before.
     return numbers[np.unique(places.astype(np.int64))]
 
 
