@@ -242,3 +242,6 @@ k("words that change for good","epoch",None,R(1,40),"".join(f"epoch {e} loss=0.{
 k("new best now and then","epoch",None,R(1,90),"".join(f"epoch {e}: {'new best!' if e%3==0 else 'no improvement'}\n" for e in R(1,90)))
 k("folds before epochs","fold",4,R(1,5),"".join(f"Fold {f}/4, epoch {e}/12 loss 0.{e}\n" for f in R(1,5) for e in R(1,13)))
 k("what fills beside an iteration","iteration",None,R(1,30),"".join(f"iter {i} replay={min(4000,i*140)}/4000 loss 0.{i}\n" for i in R(1,30)))
+k("several things printed by Python 2","epoch",200,R(1,30),"('Number of batches: ', 546)\n('Number of epochs: ', 200)\n"+"".join(f"('Epoch: ', {e})\n"+(f"('after epoch: ', {e})\n" if e%5==1 else "") for e in R(1,30)))
+k("the number of a generation in another language","generation",None,R(0,15),"".join(f"*******GERACAO NUMERO ({g})*******\n"+"".join(f"[H, G, N, E] {2208+i}.0\n" for i in R(20)) for g in R(15)))
+k("what is saved, in two runs of one log","epoch",40,[*R(1,41),*R(1,41)],"".join((f"💾 Epoch {e} saved as epoch_{e}.pt\n" if e%5==0 else "")+f"Epoch [{e:>2}/40] | LR=0.0001 | Train loss=0.69{e}\n" for _ in R(2) for e in R(1,41)))

@@ -410,10 +410,10 @@ _SHELL_REPORTS = re.compile(
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = re.compile(r'Traceback \(most recent call last\)|^\s+File "[^"]{1,400}", line \d')  # or a frame of it
-# More of a failure: words of it, stacks (C++, NCCL), what takes memory, the names of processes, lines without words.
+# More of a failure: words of it, stacks (C++, NCCL, R), what takes memory, the names of processes, lines without words.
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|exception|fail|unable|abort|traceback|stack ?trace|hint:|halted|shut\w* down|terminat)"
-    r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#\d|\bmemory (?:pool )?usage: "
+    r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#\d|^Calls: |\bmemory (?:pool )?usage: "
     r"|^process [\w-]{1,60}:$|^\W*$|^\[\["
 )
 

@@ -18,13 +18,17 @@ class _Unit(NamedTuple):
 
 _UNITS_OF_RUNS = {
     "generation": _Unit(
-        60, "generation gen ngen generación generacion génération generazione geração поколение 世代 代", "n_gen"
+        60,
+        "generation gen ngen generación generacion génération generazione geração geracao generatie generacja "
+        "pokolenie generasi nesil поколение 世代 代 세대",
+        "n_gen",
     ),
     "trial": _Unit(55, "trial"),
-    "epoch": _Unit(50, "epoch ep epoche époque época epoca эпоха эпох эпоху エポック 轮", "epoch_num"),
+    "epoch": _Unit(50, "epoch ep epoche époque época epoca epoka epok эпоха эпох эпоху エポック 轮 에포크 에폭", "epoch_num"),
     "iteration": _Unit(
         40,
-        "iteration iter iterat iterate itr iteración iteracion itération iterazione итерация 迭代",
+        "iteration iter iterat iterate itr iteración iteracion itération iterazione iteração iteracao iteratie iteracja "
+        "iterasi итерация 迭代",
         "n_iter niter training_iteration num_iterations",
     ),
     "round": _Unit(40, "round runde"),
@@ -33,7 +37,7 @@ _UNITS_OF_RUNS = {
     "episode": _Unit(30, "episode"),
     "timestep": _Unit(20, "timestep", "total_timesteps num_timesteps"),
     "frame": _Unit(20, "frame", "num_frames total_frames"),
-    "step": _Unit(20, "step schritt шаг 步", "global_step total_steps"),
+    "step": _Unit(20, "step schritt étape passo шаг 步 ステップ", "global_step total_steps"),
     "batch": _Unit(10, "batch"),
 }
 UNNAMED_UNIT = "step"  # of a number without any word
@@ -50,10 +54,11 @@ _ENDS = r"(?![\w%]|[.:][0-9])"
 _OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de)[ ]{0,12}"
 _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
 # Epoch 3/10: | generation = 3 | [Gen 3 of 25] | [Epoch] 003 | Epoch(train) [3][ 50/200] | "epoch": 3 | Iteration No: 3
+# ('Epoch: ', 3), as Python 2 prints several things
 _WORD = re.compile(
     rf"(?:(?P<open>\[)|(?<![^\W_]))(?P<word>{_ALL_WORDS})(?P<plural>s?)(?(open)\]?)"
-    r"(?:\([a-z]{2,10}\))?(?: no\b| number\b|_(?P<num>num|number|idx|index)\b)?"
-    rf"(?:[ \t:=#\[(\"'.]{{0,20}}| - )(?<!\.){_INDEX}(?:st|nd|rd|th)?{_ENDS}"
+    r"(?:\([a-z]{2,10}\))?(?: (?:no|n[uú]mero|num[eé]ro|number|nummer|nr|n[°º])\b|_(?P<num>num|number|idx|index)\b)?"
+    rf"(?:(?:[ \t:=#\[(\"'.]|(?<=['\"]),){{0,20}}| - )(?<!\.){_INDEX}(?:st|nd|rd|th)?{_ENDS}"
     rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
 )
 _BEFORE_WORD = re.compile(

@@ -12,8 +12,8 @@ from memwatch.sources.progress.marks import ProgressMarks
 
 LOG_SECONDS = 30.0  # A log without a marker for so long after the watch began is no clock for now (chosen).
 # Markers of the log after which a counter that kept step with them is the same clock; so many where several may pass
-# between two looks, since counters of a similar pace drift apart slowly; and so many after which memwatch says that
-# none keeps step (chosen).
+# between two looks and the counter's name is not that of the log's unit, since counters of a similar pace drift apart
+# slowly; and so many after which memwatch says that none keeps step (chosen).
 MIN_AGREED, MIN_AGREED_FAST, MIN_DIFFERENT = 3, 10, 20
 _JITTER = 1.0  # between the log and memory: a marker is printed a moment before or after the count
 LOG_STANDS_RISES = 5  # of the count in memory, after which what the log told before the watch is old (chosen)
@@ -52,7 +52,8 @@ class _LogCheck:
         for one in heap.watched:
             comparison = self.places.setdefault(one.place.name, _Comparison())
             comparison.add(event.index, one.value, jitter)
-            enough = MIN_AGREED if jitter <= _JITTER else MIN_AGREED_FAST
+            is_namesake = one.place.known and one.place.unit == event.unit
+            enough = MIN_AGREED if jitter <= _JITTER or is_namesake else MIN_AGREED_FAST
             if comparison.agreed >= enough and one.rises >= enough - 1:
                 self.has_told = True
                 yield SourceChanged(now, heap.name, True, f"the log's {event.unit} is {one.place.name} in memory")
