@@ -43,6 +43,7 @@ MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth 
 SEVERAL = 4  # Generations in which one sees objects that live for a part of each, and growth that ends (chosen).
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
+MIN_LEFT = 2  # times that objects went and their memory stayed: one look may have missed what another sees (chosen)
 # Growth outside Python's heap is named after so long: at first, libraries fill caches of their own (seen: for 55 s).
 NATIVE_SECONDS = 60.0
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
@@ -796,13 +797,16 @@ def _native_finding(history: ExaminationHistory, context: DiagnosisContext, memo
     """Name the allocator where freed Python objects left as much as memory grows by, a model of trees, or C code."""
     first, latest = history.record_at(memory.since).heap_bytes, history.comparable[-1].heap_bytes
     fact = f"Python's objects take {_size(first, latest)}"
-    for freed in history.freed_within_generation:
-        grown = memory.per_unit * (freed.units or history.stride)
-        if freed.since + freed.units >= memory.since and freed.kept_bytes >= max(
-            EXPLAINS * freed.bytes, NEARLY * grown
-        ):
-            kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
-            return FRAGMENTS.finding(memory, context.phase, fact, kept)
+    left = [
+        freed
+        for freed in history.freed_within_generation
+        if freed.since + freed.units >= memory.since
+        and freed.kept_bytes >= max(EXPLAINS * freed.bytes, NEARLY * memory.per_unit * (freed.units or history.stride))
+    ]
+    if len(left) >= MIN_LEFT:
+        freed = left[-1]
+        kept = f"{format_bytes(freed.bytes)} of them went, and memory kept {format_bytes(freed.kept_bytes)} of that"
+        return FRAGMENTS.finding(memory, context.phase, fact, kept)
     growing = {growth.name for growth in history.types_growing_in_count()}  # Of several models, more are kept.
     booster = next(
         (name for name in history.comparable[-1].counts if _BOOSTER.search(name) and name not in growing), ""
