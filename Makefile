@@ -11,12 +11,13 @@ demo: .venv/.demo
 
 PYTEST = $(BIN)/pytest --durations 10
 APART = not paced and not thorough and not vm and not nspawn
+BY_FILE = --dist loadfile --no-loadscope-reorder
 RESULTS = build/tests.jsonl
 test: .venv/.dev  ## what runs real processes waits more than it works; where its pace tells, it has more room
 	rm -f $(RESULTS)
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 --dist loadfile -m "not integration and $(APART)" || :
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 6 --dist loadfile -m "integration and $(APART)" || :
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 -m "paced and not thorough" tests/integration || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 $(BY_FILE) -m "not integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 6 $(BY_FILE) -m "integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 4 -m "paced and not thorough" tests/integration || :
 	@PYTHONPATH=tests $(BIN)/python -m support.summary $(RESULTS) 3
 
 tools:  ## what `make test` skips without: programs of Debian's (root), newer CPythons, trackers, Sphinx, types of dashboards

