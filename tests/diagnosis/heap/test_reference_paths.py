@@ -102,6 +102,59 @@ def test_no_builtin_type_is_a_container_of_the_program() -> None:
     assert not [one.path for one in census.containers if not one.path.startswith("__main__.")]
 
 
+HELD_OUT_OF_SIGHT = """
+import asyncio, atexit, sys, types
+class Simulator:
+    def __init__(self): atexit.register(self.close)
+    def close(self): pass
+class Schedule: pass
+class Observation: pass
+async def observe(): return Observation()
+async def listen():
+    tasks = [asyncio.create_task(observe()) for _ in range(300)]
+    await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+for i in range(60):
+    module = sys.modules[f"rules_{i}"] = types.ModuleType(f"rules_{i}")
+    module.SCHEDULE, module.last = Schedule(), Simulator()
+    del module.last
+asyncio.run(listen())
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_what_waits_what_is_imported_again_and_what_is_registered_is_named(python: str) -> None:
+    with running([*needed_python(python).command, "-c", HELD_OUT_OF_SIGHT]) as process:
+        census = take_census(process.pid, CensusOptions(traced_types=("Observation", "Schedule", "Simulator")))
+    found = {one.type: (one.path, one.count) for one in reversed(census.holders)}
+    assert found["__main__.Observation"] == ("local variable of listen: tasks[i]", 300), "300 coroutines have ended"
+    assert found["__main__.Schedule"] == ("sys.modules[k].SCHEDULE", 60)
+    callbacks = "list[i][i]" if python in ("Debian 3.14", "Debian 3.15") else "method Simulator.close"
+    assert found["__main__.Simulator"] == (f"a local variable or C code: {callbacks}.__self__", 60)
+
+
+VIEWS = """
+import sys
+import numpy
+class Trace:
+    def __init__(self): self.tail = numpy.zeros(1000)[-10:]
+kept = [Trace() for _ in range(50)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_what_holds_a_view_holds_its_array(python: str) -> None:
+    one = needed_python(python, numpy=True)
+    command = ["env", *(f"{name}={value}" for name, value in one.numpy_env.items()), *one.command, "-c", VIEWS]
+    with running(command) as process:
+        census = take_census(process.pid, CensusOptions(traced_types=("numpy.ndarray",)))
+    found = {one.path: one.count for one in census.holders}
+    assert found == {"__main__.kept[i].tail": 50, "__main__.kept[i].tail.base": 50}
+
+
 @pytest.mark.parametrize("path", ["", "Trainer", "Trainer.", "Trainer.a[", "Trainer..a", "Trainer[x]", "3.a", "a b.c"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigError) as told:

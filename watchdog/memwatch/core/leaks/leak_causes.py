@@ -54,6 +54,7 @@ _BOOSTER = re.compile(r"^(?:xgboost|lightgbm|_?catboost)\..*(?:Booster|CatBoost)
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
 _ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
+_METHOD = f"{UNNAMED_HOLDER_PREFIX}method "
 _LOOSE = (UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX)  # of paths that begin at no attribute
 _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
 _MEMBER = re.compile(
@@ -716,8 +717,12 @@ def _object_finding(
     risen = {name: history.risen_paths(name) for name in growing}
     name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
     paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
-    holder = max(paths, key=paths.__getitem__, default="")
-    keeps = risen[name].get(holder, 0) >= EXPLAINS * growing[name].risen
+    gained: Counter[str] = Counter()  # by containers: an item may hold several of the objects
+    for path, number in paths.items():
+        gained[_container(path)] += number
+    container = max(gained, key=gained.__getitem__, default="")
+    holder = max((path for path in paths if _container(path) == container), key=paths.__getitem__, default="")
+    keeps = bool(risen[name]) and gained[container] >= EXPLAINS * growing[name].risen
     loose = [
         (type_, path)
         for type_, path in latest.path_counts
@@ -733,6 +738,11 @@ def _object_finding(
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = f"bound or clear {_in_code(holder)}"
+    elif holder.startswith(_METHOD):
+        name = holder.removeprefix(_METHOD).partition(".__self__")[0]
+        remedy = (
+            f"{name} is registered as a callback for each object, as with atexit: unregister it when the object ends"
+        )
     cause = HELD_BY_LOCAL_OR_NATIVE
     if keeps:
         cause, remedy = UNBOUNDED, UNBOUNDED.remedy.format(name=_in_code(holder), unit=context.unit)
@@ -741,6 +751,12 @@ def _object_finding(
     elif _TRACEBACK in holder:
         cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=_in_code(holder))
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
+
+
+def _container(path: str) -> str:
+    """Return a path as far as the first items of a container on it."""
+    ends = [place + len(items) for items in _ITEMS if (place := path.find(items)) >= 0]
+    return path[: min(ends)] if ends else path
 
 
 def _is_class(type_: str) -> bool:

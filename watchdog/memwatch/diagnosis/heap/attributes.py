@@ -43,6 +43,8 @@ _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these name
 _MAX_ITEMS = 1 << 16  # of a dict: a bound on time
 _MAX_KEYS = 1 << 14  # of dicts that are remembered: a bound on memory, of about 2 MB (chosen)
 _TYPE_AT = 8
+_FUNCTION_AT = 16  # in a bound method
+_QUALIFIED_NAME_AT = {False: 104, True: 40}  # in a function, by whether it is of 3.10 or later
 _MANAGED_DICT_AT, _VALUES_AT = -24, -32  # from an instance, since 3.11: its dict, and in 3.11 its values
 _VALUES_INSIDE = 13  # CPython 3.13: an instance's values are in itself
 
@@ -186,6 +188,15 @@ class Attributes:
     def text(self, address: int) -> str | None:
         """Return the text of the str at an address; None when there is none, or it is no name."""
         return self._builtins.text_or_none(address)
+
+    def method_name(self, address: int) -> str:
+        """Return the name of a bound method, with its class: `Simulator.close`; "?" when it is that of no function."""
+        with suppress(UnreadableError):
+            function = self._memory.word(address + _FUNCTION_AT)
+            if self.type_name(self._memory.word(function + _TYPE_AT)) == "function":
+                at = _QUALIFIED_NAME_AT[self._builtins.minor >= 10]
+                return self._builtins.text_or_none(self._memory.word(function + at)) or "?"
+        return "?"
 
     def type_name(self, address: int) -> str:
         """Return the name of the type at an address; "?" when there is none."""

@@ -150,6 +150,8 @@ _FRAME_BYTES, _FRAME_OBJECT_BYTES = 80, 112
 _CODE_AND_CLOSURE_AT = {False: (16, 48), True: (48, 72)}  # in a function, by whether it is of 3.10 or later
 _FREE_NAMES_AT, _CELL_NAMES_AT = 80, 88  # code -> names of variables of outer functions, for inner ones; up to 3.10
 _GENERATOR_FRAME_AT = 16  # in a generator, up to 3.10
+_STATE_BEFORE_FRAME = 5  # bytes, in a generator, from 3.11 on
+_FRAME_EXECUTING = {False: 0, True: 4}  # the state of its frame, by whether it is of 3.15; those that wait are below
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _MAX_STACK = 64  # values on the stack of a frame that are read: the iterators of its loops are at the bottom
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
@@ -262,6 +264,14 @@ class Frames:
             with suppress(SourceError):  # It has ended, or does so meanwhile.
                 found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & REFERENCE)
         return found
+
+    def is_waiting(self, generator: RemoteObject) -> bool:
+        """Whether a generator or coroutine has neither ended nor runs: only then it has variables that are kept."""
+        if self._offsets.owner is None:
+            return bool(generator.word(_GENERATOR_FRAME_AT))
+        frame = generator.address + generator.heap_type.basic_bytes - self._offsets.variables
+        state = int.from_bytes(self._memory.read(frame - _STATE_BEFORE_FRAME, 1), "little", signed=True)
+        return state < _FRAME_EXECUTING[self._minor >= 15]
 
     def closure_variables(self, function: RemoteObject) -> dict[int, str]:
         """Return the names of variables of outer functions that a function keeps, by the addresses of their cells."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -34,7 +35,8 @@ CPU_SECONDS = 60.0  # that a census may take by default (chosen)
 LARGE_BYTES = 10 << 20  # An object from this size on is listed by itself (chosen).
 MAX_LARGE_OBJECTS = 20  # Objects that are listed one by one (chosen).
 GENERATORS = ("generator", "coroutine", "async_generator")
-MAX_WAITING = 64  # Of more generators, it is looked for who keeps them, and not for names in each (chosen).
+MAX_GENERATORS = 4096  # of which those that wait are looked for: 5 us each (measured)
+MAX_WAITING = 64  # Of more of these, it is looked for who keeps them, and not for names in each (chosen).
 MAX_CONTAINERS = 8  # Attributes whose size is measured because they hold the most (chosen).
 ALWAYS_TRACED_TYPES = ("numpy.ndarray", "torch.Tensor")  # Even a few of these may be most of the memory.
 DATA_TYPES, MOST_DATA = ("bytearray", "bytes", "str", "array.array"), 0.25  # traced where they take this share (chosen)
@@ -137,9 +139,10 @@ class CensusTaker:
         """Return the names of local variables by their values: those of threads, and of a few generators that wait."""
         frames = Frames(self._memory, self._interpreter)
         types = [kind.address for kind in self._types.gc_types.values() if kind.name in GENERATORS]
-        waiting = scan.addresses[np.isin(scan.types, np.array(types, np.uint64))].tolist()
-        objects = map(self._attributes.object_at, waiting if len(waiting) <= MAX_WAITING else ())
-        return frames.waiting_variables(filter(None, objects)) | frames.local_variables()
+        generators = scan.addresses[np.isin(scan.types, np.array(types, np.uint64))].tolist()
+        objects = filter(None, map(self._attributes.object_at, generators[:MAX_GENERATORS]))
+        waiting = list(islice(filter(frames.is_waiting, objects), MAX_WAITING + 1))
+        return frames.waiting_variables(waiting if len(waiting) <= MAX_WAITING else ()) | frames.local_variables()
 
     def _scan(self) -> tuple[GcScan, bool]:
         """Scan for tracked objects; True when a full collection ran each time, so that counts may be too low."""

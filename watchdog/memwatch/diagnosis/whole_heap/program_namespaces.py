@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +26,23 @@ class Program:
     def __init__(self, heap: HeapObjects, layouts: BulkLayouts, attributes: Attributes, root: str = "") -> None:
         self._heap, self._attributes, self._root = heap, attributes, root
         self._owners: dict[int, int] = {}  # modules and classes, by their dicts
+        self._names: dict[int, str] = {}  # of these, by the same; of classes without that of the module
         self._modules = defaultdict[str, list[int]](list)  # addresses, by name
         self._classes = defaultdict[str, list[int]](list)  # addresses, by the name without that of the module
         modules = heap.of_types(lambda kind: kind.name == "module")
         for which, objects in layouts.read(heap.addresses[modules], heap.kinds[modules]):
-            self._add(modules[which], objects.word(_MODULE_DICT_AT))
             texts = objects.word(self._name_offset(objects)) + np.uint64(layouts.ascii_offset)
-            for name, address in zip(layouts.tables.texts(texts), objects.addresses.tolist(), strict=True):
+            names = layouts.tables.texts(texts)
+            self._add(modules[which], objects.word(_MODULE_DICT_AT), names)
+            for name, address in zip(names, objects.addresses.tolist(), strict=True):
                 self._modules[name].append(address)
+        self._of_modules = set(self._owners)
         classes = heap.of_types(lambda kind: kind.shape == "class")
         for which, objects in layouts.read(heap.addresses[classes], heap.kinds[classes]):
-            self._add(classes[which], objects.word(CLASS_DICT_AT))
-            for name, address in zip(
-                layouts.tables.texts(objects.word(_CLASS_NAME_AT)), objects.addresses.tolist(), strict=True
-            ):
-                self._classes[name.rpartition(".")[2]].append(address)
+            names = [name.rpartition(".")[2] for name in layouts.tables.texts(objects.word(_CLASS_NAME_AT))]
+            self._add(classes[which], objects.word(CLASS_DICT_AT), names)
+            for name, address in zip(names, objects.addresses.tolist(), strict=True):
+                self._classes[name].append(address)
         self._are_namespaces = np.zeros(len(heap.addresses), bool)
         self._are_namespaces[list(self._owners)] = True
         self._distances: dict[str, int] = {}
@@ -54,9 +57,10 @@ class Program:
         alike = {offset: sum(a == b for a, b in zip(texts[offset], names, strict=True)) for offset in offsets}
         return max(alike, key=alike.__getitem__, default=_MODULE_DICT_AT)
 
-    def _add(self, owners: Numbers, dicts: Words) -> None:
-        numbers = self._heap.numbers(dicts)
-        self._owners.update(zip(numbers[numbers >= 0].tolist(), owners[numbers >= 0].tolist(), strict=True))
+    def _add(self, owners: Numbers, dicts: Words, names: Sequence[str]) -> None:
+        for number, owner, name in zip(self._heap.numbers(dicts).tolist(), owners.tolist(), names, strict=True):
+            if number >= 0:
+                self._owners[number], self._names[number] = owner, name
 
     def are_namespaces(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Return which of these objects are the dicts of modules and classes."""
@@ -65,11 +69,18 @@ class Program:
 
     def namespace(self, number: int) -> str:
         """Return the name of the module or class with this dict."""
-        owner = self._owners[number]
-        address = int(self._heap.addresses[owner])
-        if self._heap.types[self._heap.kinds[owner]].name == "module":
-            return self._attributes.module(address).name
-        return self._attributes.type_name(address)
+        address = int(self._heap.addresses[self._owners[number]])
+        return (
+            self._attributes.module(address).name if self.is_of_module(number) else self._attributes.type_name(address)
+        )
+
+    def short_name(self, number: int) -> str:
+        """Return the name of the module with this dict, or of the class without that of its module."""
+        return self._names[number]
+
+    def is_of_module(self, number: int) -> bool:
+        """Return whether this dict is that of a module, not of a class."""
+        return number in self._of_modules
 
     def modules(self, name: str) -> list[int]:
         """Return the addresses of the modules of that name."""

@@ -18,7 +18,7 @@ from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers
 INSTANCE_DICT = "__dict__"
 THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
 CELL = "cell"
-_BASE = ".base"
+BASE = ".base"  # of a view: what holds the view holds both
 _MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
 _MAX_KEY_CHARS = 64  # A longer key is shown as [k] (chosen).
 _MAX_ITEMS = 1 << 16  # of a dict whose keys are looked at: a bound on time
@@ -32,7 +32,7 @@ class ReferenceNames:
     """Names references of one heap; a name is a number, an index of `texts`."""
 
     def __init__(self, heap: HeapObjects, layouts: BulkLayouts, attributes: Attributes) -> None:
-        self._heap, self._layouts, self._attributes = heap, layouts, attributes
+        self._heap, self._layouts, self.attributes = heap, layouts, attributes
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
         shapes = [THROUGH.get(kind.shape, "" if kind.name == CELL else None) for kind in heap.types]
@@ -54,7 +54,7 @@ class ReferenceNames:
         arrays = np.flatnonzero(self._are_arrays[kinds])
         if len(arrays):
             based = self._have_base(references.sources[arrays])
-            found[arrays[based]] = self.number(_BASE)
+            found[arrays[based]] = self.number(BASE)
         first = np.flatnonzero(np.diff(references.sources, prepend=-1))
         number = np.diff(first, append=len(kinds))
         counts = np.repeat(number, number)
@@ -107,7 +107,7 @@ class ReferenceNames:
             for number in np.unique(objects.kinds).tolist():
                 kind, same = self._heap.types[number], np.flatnonzero(objects.kinds == number)
                 some, own = objects.chosen(same), sources[which[same]]
-                for name, offset in self._attributes.members(kind):
+                for name, offset in self.attributes.members(kind):
                     if offset + 8 <= 8 * int(some.room[0]):
                         yield own, self._same(f".{name}", own), some.word(offset), _as_numbers
                 dicts, values = self._layouts.attributes_at(some)
@@ -122,7 +122,7 @@ class ReferenceNames:
     def _of_keys(self, text: Callable[[str], str], keys: Words) -> Places:
         """Return the numbers of names by the addresses of their str; -1 for one that is no name in the code."""
         distinct, which = np.unique(keys, return_inverse=True)
-        names = [self._attributes.identifier(key) if key else None for key in distinct.tolist()]
+        names = [self.attributes.identifier(key) if key else None for key in distinct.tolist()]
         numbers = [-1 if name is None else self.number(text(name)) for name in names]
         found: Places = np.array(numbers, np.int64)[which]
         return found

@@ -15,7 +15,7 @@ from memwatch.diagnosis.heap.attributes import LRU_CACHE
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
-from memwatch.diagnosis.whole_heap.reference_names import CELL, INSTANCE_DICT, THROUGH, ReferenceNames
+from memwatch.diagnosis.whole_heap.reference_names import BASE, CELL, INSTANCE_DICT, THROUGH, ReferenceNames
 
 EXPLAINS = 0.5  # From this share of the objects on, what is true of them is said of their type (chosen).
 SAMPLED = 8_000  # Objects of a type whose holders are sought: a bound on time (measured: 20,000 take 0.3 s more).
@@ -30,6 +30,7 @@ _MAX_SEARCHED = 1 << 19  # Objects that are searched for circles; beyond, a circ
 # Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
 _FRAMES = {"frame", "generator", "coroutine", "async_generator"}
+_MODULES = "sys.modules[k]"
 # Types of which no object is the holder that a user looks for.
 _THROUGH = {CELL, "traceback", LRU_CACHE, "functools.partial", "method", *_FRAMES}
 
@@ -106,6 +107,8 @@ class _ReferrerSearch:
         """`sought`: sets of objects."""
         self._finder, self._heap, self._names = finder, finder.heap, finder.names
         self._found: list[Counter[str]] = [Counter() for _ in sought]
+        # by the dict of a module or class in which a path begins, and the path from there
+        self._in_namespaces: list[Counter[tuple[int, str]]] = [Counter() for _ in sought]
         self._texts: list[tuple[int, str]] = []  # of each path: which of the sets it leads to, and its text
         self._numbers: dict[tuple[int, str], int] = {}
         self._few = np.array([max(_FEW, int(_FEW_SHARE * len(numbers))) for numbers in sought])
@@ -131,8 +134,28 @@ class _ReferrerSearch:
                 break
             self._step()
         self._add_unnamed(self._below)
+        self._name_namespaces()
         self._name_garbage()
         return self._found
+
+    def _name_namespaces(self) -> None:
+        """Add the paths from modules and classes; where many modules have the same, it is sys.modules that grows.
+
+        Only those to the most objects are told with the full name of a class, which takes time to read.
+        """
+        program = self._finder.program
+        for found, named in zip(self._found, self._in_namespaces, strict=True):
+            modules = Counter(path for source, path in named if program.is_of_module(source))
+            many = {path for path, number in modules.items() if number > _FEW and not path.startswith(".__")}
+            totals, sources = Counter[tuple[str, str]](), dict[tuple[str, str], int]()
+            for (source, path), count in named.items():
+                is_one_of_many = path in many and program.is_of_module(source)
+                key = _MODULES if is_one_of_many else program.short_name(source), path
+                totals[key] += count
+                sources[key] = source
+            for place, ((name, path), count) in enumerate(totals.most_common()):
+                is_told = place < _MAX_HOLDERS and name != _MODULES
+                found[(program.namespace(sources[name, path]) if is_told else name) + path] += count
 
     def _name_garbage(self) -> None:
         """Say of paths that begin at no name that it is garbage in which they begin, where it is."""
@@ -236,11 +259,11 @@ class _ReferrerSearch:
         rows = np.flatnonzero(owned & ~local)
         for source, path, count in zip(*_totals(sources[rows], paths[rows], counts[rows]), strict=True):
             of, text = self._texts[path]
-            self._found[of][program.namespace(source) + _attribute(text)] += count
+            self._in_namespaces[of][source, _attribute(text)] += count
         goes_on: NDArray[np.bool_] = ~owned & ~local
         for i in np.flatnonzero(goes_on & self._may_be_sought(sources)).tolist():
             of, text = self._texts[paths[i]]
-            if (int(sources[i]), of) in self._sought:
+            if (int(sources[i]), of) in self._sought and not text.startswith(BASE):
                 self._found[of][self._heap.types[kinds[i]].name + text] += int(counts[i])
                 goes_on[i] = False
         return goes_on
@@ -275,6 +298,8 @@ class _ReferrerSearch:
         ):
             of, text = self._texts[path]
             kind = self._heap.types[self._heap.kinds[number]].name if self._passed[number] else "an object"
+            if kind == "method":
+                kind = f"{kind} {self._names.attributes.method_name(int(self._heap.addresses[number]))}"
             self._found[of][(self._finder.variables.get(number) or f"{UNNAMED_HOLDER_PREFIX}{kind}") + text] += count
 
 

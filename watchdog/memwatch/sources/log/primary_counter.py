@@ -162,7 +162,9 @@ class LogCounter(Progression):
         """Whether `inner` restarts each time that this counter increments."""
         if self.decrements or self.increments >= inner.increments:
             return False
-        if inner.priority[0] >= _USER_PRIORITY or (self.unit == inner.unit and self.agrees_with(inner, self.step or 1.0)):
+        if inner.priority[0] >= _USER_PRIORITY or (
+            self.unit == inner.unit and self.agrees_with(inner, self.step or 1.0)
+        ):
             return False  # `Epoch 5 saved` tells again where `Epoch 5/40` is
         known = self.priority[0] > OTHER_UNIT_PRIORITY
         required = 1 if known else 2  # more evidence is required of a unit that is not known

@@ -24,7 +24,9 @@ _UNITS_OF_RUNS = {
         "n_gen",
     ),
     "trial": _Unit(55, "trial"),
-    "epoch": _Unit(50, "epoch ep epoche époque época epoca epoka epok эпоха эпох эпоху エポック 轮 에포크 에폭", "epoch_num"),
+    "epoch": _Unit(
+        50, "epoch ep epoche époque época epoca epoka epok эпоха эпох эпоху エポック 轮 에포크 에폭", "epoch_num"
+    ),
     "iteration": _Unit(
         40,
         "iteration iter iterat iterate itr iteración iteracion itération iterazione iteração iteracao iteratie iteracja "
