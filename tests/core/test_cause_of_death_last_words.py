@@ -54,7 +54,7 @@ DIED = {
     "R": ("Error: cannot allocate vector of size 4.1 Gb\nExecution halted\n",
           "Error: cannot allocate vector of size 4.1 Gb", 1, None),
     "R, a call's error": (
-        "Error in asMethod(object) :\n  Cholmod error 'out of memory' at a.c, line 1\nCalls: f -> g\nExecution halted\n",
+        "Error in asMethod(x) :\n  Cholmod error 'out of memory' at a.c, line 1\nCalls: f -> g\nExecution halted\n",
         "Cholmod error 'out of memory' at a.c, line 1", 1, None),
     "glog": (f"{GLOG}\n*** Check failure stack trace: ***\n    @     0x7fe8e528c433  google::Flush()\n", GLOG, None,
              "SIGABRT"),

@@ -152,7 +152,7 @@ def test_what_holds_a_view_holds_its_array(python: str) -> None:
     with running(command) as process:
         census = take_census(process.pid, CensusOptions(traced_types=("numpy.ndarray",)))
     found = {one.path: one.count for one in census.holders}
-    assert found == {"__main__.kept[i].tail": 50, "__main__.kept[i].tail.base": 50}
+    assert found.items() >= {("__main__.kept[i].tail", 50), ("__main__.kept[i].tail.base", 50)}, found
 
 
 @pytest.mark.parametrize("path", ["", "Trainer", "Trainer.", "Trainer.a[", "Trainer..a", "Trainer[x]", "3.a", "a b.c"])

@@ -29,8 +29,8 @@ _UNITS_OF_RUNS = {
     ),
     "iteration": _Unit(
         40,
-        "iteration iter iterat iterate itr iteración iteracion itération iterazione iteração iteracao iteratie iteracja "
-        "iterasi итерация 迭代",
+        "iteration iter iterat iterate itr iteración iteracion itération iterazione iteração iteracao iteratie "
+        "iteracja iterasi итерация 迭代",
         "n_iter niter training_iteration num_iterations",
     ),
     "round": _Unit(40, "round runde"),
