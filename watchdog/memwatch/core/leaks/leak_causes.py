@@ -463,6 +463,10 @@ GRAPHS = LeakCause(
     "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
     0.9,
 )
+_CIRCLE_OF_GRADIENTS = (
+    "backward(create_graph=True) leaves a circle that no collector sees: use torch.autograd.grad(), "
+    "or set the gradients to None before the model goes"
+)
 SUSPECTED = LeakCause(
     "unbounded_container",
     "a container gains objects as memory grows; what they hold was not measured",
@@ -596,7 +600,8 @@ def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memor
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
     fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
     counts, holder = (graphs.before, graphs.after), _holder_of_graphs(history)
-    return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder)
+    remedy = "" if holder else f"{GRAPHS.remedy}; or, if nothing keeps them, {_CIRCLE_OF_GRADIENTS}"
+    return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder, remedy=remedy)
 
 
 def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
@@ -723,18 +728,17 @@ def _object_finding(
     container = max(gained, key=gained.__getitem__, default="")
     holder = max((path for path in paths if _container(path) == container), key=paths.__getitem__, default="")
     keeps = bool(risen[name]) and gained[container] >= EXPLAINS * growing[name].risen
-    loose = [
-        (type_, path)
-        for type_, path in latest.path_counts
+    loose = {  # with by how much they became more there, or where one look alone has looked for them, all
+        (type_, path): more
+        for (type_, path), count in latest.path_counts.items()
         if type_ in growing
         and path.startswith(_LOOSE)
-        and (not risen[type_] or risen[type_].get(path, 0) >= EXPLAINS * growing[type_].risen)
-    ]
+        and (more := risen[type_].get(path, 0) if risen[type_] else count)
+        >= EXPLAINS * (growing[type_].risen if risen[type_] else growing[type_].after)
+    }
     keeps &= not holder.startswith(_LOOSE)
     if loose and not keeps:  # a class before arrays and builtin types, then where most were added, the shortest path
-        name, holder = min(
-            loose, key=lambda held: (not _is_class(held[0]), -risen[held[0]].get(held[1], 0), len(held[1]))
-        )
+        name, holder = min(loose, key=lambda held: (not _is_class(held[0]), -loose[held], len(held[1])))
     counts, remedy = (growing[name].before, growing[name].after), ""
     if holder.startswith(LOCAL_VARIABLE_PREFIX):
         remedy = f"bound or clear {_in_code(holder)}"
@@ -768,8 +772,9 @@ def _kept_finding(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Finding | None:
     """Name a library's objects that another's container keeps, ever more of them, as memory grows outside the heap."""
-    # of arrays nothing is outside of what was measured
-    rising = {growth.name: growth for growth in history.types_growing_in_count() if growth.name not in ARRAY_TYPES}
+    # of arrays and NumPy's numbers nothing is outside of what was measured
+    measured = {*ARRAY_TYPES, *(name for name in history.comparable[-1].counts if _package(name) == "numpy")}
+    rising = {growth.name: growth for growth in history.types_growing_in_count() if growth.name not in measured}
     kept = [
         (len(path), path, type_)
         for known in (history, names)
