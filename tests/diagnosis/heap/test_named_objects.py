@@ -11,6 +11,7 @@ import pytest
 
 from memwatch.app.examination_worker import _resident_reader
 from memwatch.core.examination import Census
+from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import SourceError
@@ -322,6 +323,41 @@ def test_what_a_cached_function_keeps_is_found_by_its_name_with_its_bound(python
             assert (items, bound) == (400, capacity)
             assert taken == pytest.approx(400 * size, rel=0.2) or (bound and not is_read)
     assert any(one.path.startswith("__main__.load.cache[k]") for one in whole.holders) or not is_read
+
+
+BOUNDED = """
+import sys
+class Store:
+    def __init__(self, **bounds):
+        self.images, self.hits, self.max_steps = {{i: bytes(10_000) for i in range(200)}}, 10**6, 500
+        self.__dict__.update(bounds)
+store = Store({})
+def train():
+    print('ready', flush=True)
+    sys.stdin.read()
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("bounds", "capacity"),
+    [
+        ("", None),
+        ("budget=4_000_000", 400),  # of bytes: 200 items have 2 MB
+        ("max_cache_mb=4", 420),
+        ("limit=300", 300),
+        ("max_items=250, budget=4_000_000", 250),
+        ("capacity=1000, limit=300", 1000),
+        ("budget=1_900_000", 200),  # it is full
+        ("limit=150", None),  # there is more already
+    ],
+)
+def test_a_bound_that_an_owner_states_is_the_capacity(bounds: str, capacity: int | None) -> None:
+    with running([sys.executable, "-c", BOUNDED.format(bounds)]) as program:
+        (found,) = [one for one in looked(program.pid).containers if one.path == "__main__.Store.images"]
+        whole = take_census(program.pid, CensusOptions(attribute_paths=(parse_attribute_path("Store.images"),)))
+    for one in (found, whole.tracked[0]):
+        assert one.capacity == (capacity and pytest.approx(capacity, rel=0.02)), one
 
 
 def test_the_keys_of_a_large_dict_count_too() -> None:

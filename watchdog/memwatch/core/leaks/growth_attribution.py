@@ -231,9 +231,9 @@ def _common_words(path: str, name: str) -> int:
 
 
 def _fill_level(path: str, record: ExaminationRecord) -> Gauge | None:
-    """Return the fill level of an attribute that is called a buffer and has a capacity."""
+    """Return the fill level of an attribute that has a capacity."""
     items, capacity = record.items.get(path, (0, None))
-    if capacity is None or not 0 < items <= capacity or not _BUFFER.search(path):
+    if capacity is None or not 0 < items <= capacity:
         return None
     size = record.containers.get(path)
     unit_bytes = None if size is None else size / items
@@ -242,8 +242,9 @@ def _fill_level(path: str, record: ExaminationRecord) -> Gauge | None:
 
 
 def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:
-    """Yield the fill levels of buffers, by their items, and of arrays, by their resident bytes."""
-    yield from (level for path in record.items if (level := _fill_level(path, record)) is not None)
+    """Yield the fill levels of what is called a buffer, by its items, and of arrays, by their resident bytes."""
+    called = filter(_BUFFER.search, record.items)
+    yield from (level for path in called if (level := _fill_level(path, record)) is not None)
     for path, (resident, size) in sorted(record.filled.items(), key=lambda item: -item[1][1])[:MAX_ARRAYS]:
         if resident:
             yield Gauge(f"memory of {without_main_module(path)}", resident, size, record.t, seldom=True, in_bytes=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,15 @@ _HIDDEN_MEMBERS = {  # the cache is a ring of items, too
     LRU_ITEM: [("result", _LRU_RESULT_AT)],
 }
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
+# Words of other names that state a bound, by themselves or with what they are a bound of; and the bytes of their units.
+_BOUNDS, _MOST = {"capacity", "budget", "quota", "limit", "bound"}, {"max", "maximum", "most"}
+_OF_CONTAINERS = {
+    *("len", "length", "size", "count", "num", "number", "n", "items", "entries", "elements", "bytes", "memory"),
+    *("buffer", "cache", "queue", "pool", "history", "window", "kept"),
+}
+_UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_NEARLY_FULL = 0.8  # The bytes of what is in a container are estimated, and are more than its owner counts (chosen).
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Objects that belong to the program itself and do not count as an attribute's data, by shape and by name of the type.
 _PROGRAM_SHAPES = {"class", "weak"}
 _PROGRAM = {"module", "function", "builtin_function_or_method", "code", "method"}
@@ -208,9 +218,12 @@ class Attributes:
 
 
 def capacity_of(
-    attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject | None
+    attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject | None, size: int
 ) -> int | None:
-    """Return the capacity in items of a container: a deque's maxlen, else what its owner states."""
+    """Return the capacity in items of a container of so many bytes: a deque's maxlen, else what its owner states.
+
+    An owner may state it in bytes. What is less than the container takes now is none.
+    """
     maxlen = container.word(_DEQUE_MAXLEN_AT) if container.heap_type.shape == "deque" else MAX_COUNT
     if owner is not None and owner.heap_type.name == LRU_CACHE:
         maxlen = owner.word(_LRU_MAXSIZE_AT)
@@ -219,7 +232,26 @@ def capacity_of(
     values = {name.lstrip("_"): value for name, value in attributes.named_values(owner)}
     named = (attributes.object_at(values[name]) for name in _CAPACITIES if name in values)
     numbers = (layouts.whole_number(value) for value in named if value is not None)
-    return next((number for number in numbers if number), None)
+    if (stated := next((number for number in numbers if number), None)) is not None:
+        return stated
+    items = layouts.length(container)
+    if not items:
+        return None
+    fills = [  # times that what is there would fit; a number without a unit is one of what it would hold less of
+        fill
+        for name, value in values.items()
+        if (unit := _unit_of_bound(name)) and (obj := attributes.object_at(value)) and (n := layouts.whole_number(obj))
+        for fill in ([n * unit / size] if unit > 1 or "byte" in name.lower() else [n / items, n / size])
+        if fill >= _NEARLY_FULL
+    ]
+    return int(items * max(1.0, min(fills))) if fills else None
+
+
+def _unit_of_bound(name: str) -> int:
+    """Return the bytes of the unit in which an attribute of this name states a bound; 1: none, 0: it states none."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    is_bound = words & _BOUNDS or (words & _MOST and words <= _MOST | _OF_CONTAINERS | _UNITS.keys())
+    return max((_UNITS.get(word, 1) for word in words), default=0) if is_bound else 0
 
 
 def is_program(kind: HeapType) -> bool:

@@ -238,11 +238,10 @@ class NamedObjects:
 
     def _size(self, path: str, parts: list[tuple[_Named, int]]) -> AttributeSize:
         lengths = [length for one, _ in parts if (length := self._layouts.length(one.obj)) is not None]
-        capacity = None
+        capacity, size = None, sum(size for _, size in parts)
         if len(parts) == 1 and lengths:
             one = parts[0][0]
-            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner)
-        size = sum(size for _, size in parts)
+            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner, size)
         return AttributeSize(path, len(parts), size, sum(lengths) if lengths else None, capacity, full=path)
 
     def _may_go_on(self) -> bool:
