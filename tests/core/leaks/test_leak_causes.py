@@ -76,6 +76,26 @@ def test_what_is_only_part_of_the_growth_is_named_with_less_confidence(times: fl
     assert causes.explained == (times == 1.0), "else the whole heap is still wanted"
 
 
+@pytest.mark.parametrize(
+    ("generations", "first", "causes"),
+    [
+        (5, 1, [("unbounded_container", 0.3)]),
+        (5, 4, [("unbounded_container", 0.3)]),
+        (4, 1, []),  # memory has not grown for long enough
+    ],
+)
+def test_two_heaps_suffice_where_memory_was_seen_to_grow_all_the_time(
+    generations: int, first: int, causes: list[tuple[str, float]]
+):
+    """With less confidence than three: a look at a large heap takes most of what a minute allows."""
+    heaps, names = ExaminationHistory(0.0), ExaminationHistory(0.0, of_names=True)
+    for generation, one in enumerate(kept("__main__.Record", generations=generations), 1):
+        names.add(examined(generation, used=one["used"]))
+        if generation in (first, generations):
+            heaps.add(examined(generation, **one))
+    assert [(one.cause, one.confidence) for one in find_causes(heaps, names, SITUATION).findings] == causes
+
+
 @pytest.mark.parametrize(("generations", "causes"), [(3, []), (4, []), (5, ["unbounded_container"])])
 def test_the_same_objects_that_become_larger_may_be_done_soon(generations: int, causes: list[str]):
     members = {

@@ -325,7 +325,7 @@ class Diagnostician:
             self._act(notices.not_examined(t, event))
 
     def _report_once(self, t: float, one: Finding, unit: str) -> None:
-        held_at = (one.holder or one.growth.name).partition("[")[0]
+        held_at = (one.holder or one.growth.name).partition("[")[0].partition(".__self__")[0]
         if one.cause in FILLED_ARRAYS:  # of the arrays of one buffer, another may be the largest at each look
             held_at = held_at.rpartition(".")[0]
         key = one.cause, held_at

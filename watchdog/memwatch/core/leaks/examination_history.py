@@ -98,6 +98,7 @@ class ExaminationHistory:
         self._of_worker = of_worker
         self._began_t, self._wanted = began_t, frozenset(wanted)
         self._compares_all = of_names  # what names hold is not what comes and goes within a generation
+        self.required_rises = MIN_STEPS  # in a row, before a figure grows
         self.records: list[ExaminationRecord] = []  # oldest first: the first few, and the latest
         # Main memory as a phase begins and during examinations: time, phases, bytes; and when a generation begins.
         self._readings: deque[tuple[float, tuple[str, ...], int]] = deque(maxlen=READINGS_KEPT)
@@ -364,7 +365,7 @@ class ExaminationHistory:
             if asked in self._wanted and points:
                 (first_x, first), (x, latest) = points[0], points[-1]
                 flat = Growth(name, first, latest, (latest - first) / (x - first_x) if x > first_x else 0.0, first_x, 0)
-                found.append(trailing_growth(name, points, self._slack) or flat)
+                found.append(trailing_growth(name, points, self._slack, self.required_rises) or flat)
         return found
 
     @property
@@ -382,7 +383,8 @@ class ExaminationHistory:
     ) -> Growth | None:
         """Return the growth of a single figure, which gets this name; None where it does not grow."""
         points = ((position(record), value(record)) for record in self.comparable)
-        return trailing_growth(name, [(x, known) for x, known in points if known is not None], self._slack)
+        known = [(x, figure) for x, figure in points if figure is not None]
+        return trailing_growth(name, known, self._slack, self.required_rises)
 
     def heap_growth(self) -> Growth | None:
         """Return the growth of the bytes of all Python objects."""
@@ -452,14 +454,14 @@ class ExaminationHistory:
     ) -> list[Growth]:
         """Return the growth of the figures that a record names."""
         known, slack = [(position(record), named(record)) for record in self.comparable], self._slack
-        if len(known) <= MIN_STEPS:
+        if len(known) <= self.required_rises:
             return []
         found, ((before_x, before), (x, latest)) = [], known[-2:]
         for name, value in latest.items():
             if x > before_x and value <= before.get(name, -1):
                 continue  # most of thousands of names, soon
             points = _figures(name, known)
-            if (growth := trailing_growth(name, points, slack)) is not None:
+            if (growth := trailing_growth(name, points, slack, self.required_rises)) is not None:
                 found.append(growth)
         return sorted(found, key=lambda growth: -growth.per_unit)
 
@@ -483,7 +485,9 @@ def _position_within(generation: float, step: float, over: float) -> float:
     return generation if over < AT_START else round(generation + over * step, 2)
 
 
-def trailing_growth(name: str, points: Sequence[tuple[float, int]], slack: float = 0.0) -> Growth | None:
+def trailing_growth(
+    name: str, points: Sequence[tuple[float, int]], slack: float = 0.0, required_rises: int = MIN_STEPS
+) -> Growth | None:
     """Return the growth at the end of a series of (position, value): consecutive rises at rates that are alike.
 
     `slack`: by how much the distance of two positions may be wrong; so close together, values may be equal.
@@ -502,7 +506,7 @@ def trailing_growth(name: str, points: Sequence[tuple[float, int]], slack: float
         if rise > 0:
             rates.append(rise / distance)
             start = before_x, before
-    if len(rates) < MIN_STEPS:
+    if len(rates) < required_rises:
         return None
     (first_x, first), (latest_x, latest) = start, points[-1]
     return Growth(name, first, latest, (latest - first) / (latest_x - first_x), first_x, len(rates))

@@ -26,7 +26,7 @@ from memwatch.core.examination import (
     Growth,
     GrowthDriver,
 )
-from memwatch.core.leaks.examination_history import ExaminationHistory
+from memwatch.core.leaks.examination_history import MIN_STEPS, ExaminationHistory
 from memwatch.core.leaks.growth_attribution import (
     AttributeGrowth,
     DiagnosisContext,
@@ -43,6 +43,7 @@ MAX_FLAT_SHARE = 0.2  # Objects that grow by less than this share of the growth 
 SEVERAL = 4  # Generations in which one sees objects that live for a part of each, and growth that ends (chosen).
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
+STEADY_SECONDS = 15.0  # after the first of two whole heaps, from which on memory grew steadily to the second (chosen)
 MIN_LEFT = 2  # times that objects went and their memory stayed: one look may have missed what another sees (chosen)
 # Growth outside Python's heap is named after so long: at first, libraries fill caches of their own (seen: for 55 s).
 NATIVE_SECONDS = 60.0
@@ -132,6 +133,7 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     elif memory is not None and not is_calm and known < MAY_EXPLAIN:
         suspected = _sum_of_graphs(names, context, memory) or _growing_list(names, context, memory)
         found = [] if suspected is None else [suspected]
+    heaps.required_rises = 1 if _is_steady(memory, names, heaps) else MIN_STEPS
     named_drivers = [attribute.driver for attribute in attributes if attribute.driver is not None]
     if heaps.memory_growth() is not None or (not found and heaps.records and heaps.latest_t >= names.latest_t):
         findings, drivers = _heap_causes(heaps, names, context)
@@ -146,6 +148,13 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
         found = [replace(one, confidence=round(one.confidence * known / EXPLAINS, 2)) for one in part]
     found = sorted((*beside, *found), key=lambda finding: -finding.growth.per_unit)
     return Causes([*filling, *found], named_drivers, explained, heaps if heaps.records and not found else names)
+
+
+def _is_steady(memory: Growth | None, names: ExaminationHistory, heaps: ExaminationHistory) -> bool:
+    """Whether looks at names saw memory grow at one rate all the time between two whole heaps, which then suffice."""
+    if memory is None or memory.steps < SEVERAL or len(heaps.comparable) < 2:
+        return False
+    return names.record_at(memory.since).t <= heaps.comparable[-2].t + STEADY_SECONDS
 
 
 def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: float, are_newer: bool) -> list[Finding]:
