@@ -79,8 +79,8 @@ def test_what_is_only_part_of_the_growth_is_named_with_less_confidence(times: fl
 @pytest.mark.parametrize(
     ("generations", "first", "causes"),
     [
-        (5, 1, [("unbounded_container", 0.3)]),
-        (5, 4, [("unbounded_container", 0.3)]),
+        (5, 1, [("unbounded_container", 0.4)]),
+        (5, 4, [("unbounded_container", 0.4)]),
         (4, 1, []),  # memory has not grown for long enough
     ],
 )
