@@ -90,6 +90,20 @@ def test_it_warns_once_and_withdraws_once():
     assert watch.engine.snapshot().state is WatchState.WATCHING
 
 
+def test_a_warning_that_comes_back_is_withdrawn_later_each_time():
+    """Memory that grows in steps looks calm between two of them."""
+    watch = Watch()
+    watch.generations(3)
+    for _ in range(12):
+        for outlook in (growing(1800), CALM):
+            watch.script.says = outlook
+            watch.look(60)
+    assert (len(watch.events("warn")), len(watch.events("cleared"))) == (2, 1)
+    watch.look(240)
+    assert len(watch.events("cleared")) == 2, "it is calm for good"
+    assert [one.fields["threshold"]["held_s"] for one in watch.events("cleared")] == [30.0, 60.0]
+
+
 def test_the_state_tells_of_which_resource_is_warned_and_how_far_ahead():
     watch = Watch()
     assert watch.engine.snapshot().warn_horizon_seconds == 3600, "without generations"

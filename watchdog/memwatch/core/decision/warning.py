@@ -11,6 +11,7 @@ from memwatch.core.snapshot import Forecast, Verdict
 CLEAR_FACTOR = 1.5  # times the horizon: a warning is withdrawn when the end is farther off than this (hysteresis)
 HOLD_SECONDS = 30.0  # a warning is given, or withdrawn, when there has been reason to for so long ...
 HOLD_SHARE = 0.1  # ... or for this share of the time that is left
+MAX_DOUBLINGS = 6  # of the time for a withdrawal, one for each time that the warning came back: half an hour (chosen)
 
 
 class LimitWarning:
@@ -20,6 +21,8 @@ class LimitWarning:
         self.is_given = False
         self.next_check_t = math.inf  # before this time the same outlook changes nothing
         self._reason_t: float | None = None  # since when there has been reason to change
+        self.held_seconds = 0.0  # for so long there had been reason before the latest change
+        self._withdrawals = 0
 
     def update(
         self, t: float, policy: Policy, outlook: Outlook, last_generation: float | None, step_seconds: float | None
@@ -40,9 +43,14 @@ class LimitWarning:
             return False
         if self._reason_t is None:
             self._reason_t = t
-        if t - self._reason_t < warning_hold_seconds(forecast):
-            self.next_check_t = self._reason_t + warning_hold_seconds(forecast)
+        hold_seconds = warning_hold_seconds(forecast)
+        if self.is_given:  # Where memory grows in steps, each flat part looks like the end of growth.
+            hold_seconds *= 2 ** min(self._withdrawals, MAX_DOUBLINGS)
+        if t - self._reason_t < hold_seconds:
+            self.next_check_t = self._reason_t + hold_seconds
             return False
+        self._withdrawals += self.is_given
+        self.held_seconds = hold_seconds
         self.is_given, self._reason_t = not self.is_given, None
         return True
 

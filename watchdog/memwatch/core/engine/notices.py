@@ -9,7 +9,7 @@ from typing import Any
 from memwatch.core import events
 from memwatch.core.decision.interrupt_rule import InterruptDecision
 from memwatch.core.decision.policy import Policy
-from memwatch.core.decision.warning import warning_hold_seconds, warning_horizon_seconds
+from memwatch.core.decision.warning import warning_horizon_seconds
 from memwatch.core.engine import status_sentence as words
 from memwatch.core.engine.resource_state import MonitoredResource
 from memwatch.core.events import Event, Notice
@@ -261,7 +261,7 @@ def warning(
     """The warning is given or withdrawn. `step_seconds`: the length of a generation; None: there are none."""
     threshold = {
         "horizon_s": round(warning_horizon_seconds(policy, step_seconds), 3),
-        "held_s": round(warning_hold_seconds(resource.outlook.forecast), 3),
+        "held_s": round(resource.warning_held_seconds, 3),
     }
     evidence = {"samples": _samples(resource), "threshold": threshold}
     text = _outlook(ledger, resource, planned)

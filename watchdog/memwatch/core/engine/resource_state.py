@@ -416,6 +416,11 @@ class MonitoredResource:
         """People are warned that the limit is near."""
         return self._warning.is_given
 
+    @property
+    def warning_held_seconds(self) -> float:
+        """For so long there had been reason before the warning was given or withdrawn last."""
+        return self._warning.held_seconds
+
     def update_warning(self, t: float, policy: Policy, step_seconds: float | None) -> bool:
         """Give or withdraw the warning, by the latest outlook; True: `warned` has just changed."""
         changed = self._warning.update(t, policy, self.outlook, self._last_generation, step_seconds)
