@@ -209,8 +209,8 @@ def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():
 BUSY = """
 import time
 from memwatch.app.examination_worker import throttled
-from memwatch.core.leaks import cpu_window
-cpu_window.WINDOW_SECONDS = 2.0
+from memwatch.core.leaks import examination_cpu_budget
+examination_cpu_budget.WINDOW_SECONDS = 2.0
 began, spent = time.monotonic(), time.process_time()
 with throttled({at_once}, {later}):
     while time.monotonic() - began < 3.8:

@@ -59,8 +59,8 @@ def test_nothing_is_started_that_could_not_be_tracked(tmp_path: Path) -> None:
 
 def test_a_watch_without_any_imports_nothing_of_them() -> None:
     code = (
-        "import sys; from memwatch.app.composition import check_extras; from memwatch.cli import commands; "
-        "check_extras(commands.config_from_flags({})); "
+        "import sys; from memwatch.app.composition import check_extras; from memwatch.cli import watch_serve_markers; "
+        "check_extras(watch_serve_markers.config_from_flags({})); "
         "print([name for name in sys.modules if name.startswith('memwatch.') and name.split('.')[-1] in "
         "('tracker_setup', 'tracker_proxy', 'tracker_worker', 'tracker_records', 'notification_messages')])"
     )

@@ -168,7 +168,9 @@ def test_the_schema_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_only_the_command_pays_for_the_schema() -> None:
-    code = "import sys; from memwatch.cli import commands; commands.config_from_flags({'pid': 5}); "
+    code = (
+        "import sys; from memwatch.cli import watch_serve_markers; watch_serve_markers.config_from_flags({'pid': 5}); "
+    )
     code += "sys.exit(bool({'memwatch.config.json_schema', 'memwatch.cli.config_commands', 'yaml'} & {*sys.modules}))"
     environ = {"PYTHONPATH": str(Path(json_and_yaml.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)

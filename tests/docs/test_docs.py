@@ -18,7 +18,7 @@ import yaml
 
 from memwatch.actions.interrupt_hook import fill_placeholders
 from memwatch.cli import main
-from memwatch.cli.commands import EXIT_CODE_BY_CAUSE
+from memwatch.cli.watch_serve_markers import EXIT_CODE_BY_CAUSE
 from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core import events

@@ -17,7 +17,7 @@ from hostile.defiled import harmful
 from memwatch.app import examination_launcher
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.cli import examination_commands, top
-from memwatch.cli.commands import print_snapshot
+from memwatch.cli.watch_serve_markers import print_snapshot
 from memwatch.config import web_config
 from memwatch.config.settings import Config, parse_listen
 from memwatch.core.decision.policy import Policy
@@ -31,7 +31,7 @@ from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.core.proc_stat import parse_stat
 from memwatch.core.text_and_units import parse_size
 from memwatch.core.trainer_rules import Workload, parse_cgroup_path
-from memwatch.diagnosis.heap import attribute_paths, remote_memory
+from memwatch.diagnosis.heap import attribute_path_syntax, remote_memory
 from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError, SourceError
@@ -44,10 +44,10 @@ from memwatch.outputs.http.routes import RequestError, parse_request
 from memwatch.outputs.node.node_status import NodeStatus, cells, node_status
 from memwatch.outputs.node.state_channel import TrainerState
 from memwatch.outputs.status_json import snapshot_to_dict
+from memwatch.outputs.text import process_snapshot_text as inspected
 from memwatch.outputs.text import profile_formats
-from memwatch.outputs.text import snapshot_text as inspected
 from memwatch.outputs.text.exit_summary import render_summary
-from memwatch.outputs.text.snapshot_text import render_census
+from memwatch.outputs.text.process_snapshot_text import render_census
 from memwatch.outputs.trackers import tracker_proxy
 from memwatch.sources import checkpoint_files, kernel_files, procfs
 from memwatch.sources.gpu import trainer_gpus
@@ -370,7 +370,7 @@ PARSERS = {
     "expectations.parse_expectation": Parser(
         text(parse_expectation), (b"growth < 5GB/generation", b"generations 1-3: +1..2GB each"), (ValueError,)
     ),
-    "attribute_paths.parse_attribute_path": Parser(
-        text(attribute_paths.parse_attribute_path), (b"Trainer.kept[*]['a']",)
+    "attribute_path_syntax.parse_attribute_path": Parser(
+        text(attribute_path_syntax.parse_attribute_path), (b"Trainer.kept[*]['a']",)
     ),
 }

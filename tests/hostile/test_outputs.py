@@ -24,7 +24,7 @@ from memwatch.outputs.metrics.collector import LABEL_LENGTH, MOST_SERIES, Metric
 from memwatch.outputs.status_json import snapshot_shape, snapshot_to_dict
 from memwatch.outputs.terminal.live_view_layout import Mode, Viewport, ViewStatus, render_frame
 from memwatch.outputs.terminal.plain_and_json_lines import JsonLines, PlainLines
-from memwatch.outputs.text import diagnosis_text, exit_summary, profile_formats, snapshot_text
+from memwatch.outputs.text import diagnosis_text, exit_summary, process_snapshot_text, profile_formats
 from memwatch.outputs.trackers import tracker_records
 from memwatch.outputs.trackers.notification_messages import MESSAGE_TEMPLATES, NotificationMessages
 from memwatch.system import json_and_yaml
@@ -80,7 +80,7 @@ def _texts(snapshot: Snapshot, known: Diagnosis) -> Iterator[str]:
     yield "\n".join(diagnosis_text.headlines(known))
     yield from ("\n".join(diagnosis_text.details(one)) for one in known.findings)
     assert known.latest.census is not None
-    yield snapshot_text.render_census(known.latest.census)
+    yield process_snapshot_text.render_census(known.latest.census)
     yield "\n".join(profile_formats.profile_rows(known.lines))
     yield profile_formats.folded(known.credits)
 

@@ -36,8 +36,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from memwatch.app.serve_trainers import Service
-from memwatch.cli.commands import config_from_flags
+from memwatch.app.serve_one_at_a_time import Service
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.reload import ReloadableConfig
 from memwatch.outputs.systemd_notify import SystemdNotifier
 from memwatch.system.clock import Sleeper, SystemClock

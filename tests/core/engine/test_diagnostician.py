@@ -22,7 +22,7 @@ from memwatch.core.events import (
     PhaseSeen,
 )
 from memwatch.core.examination import NOT_ASKED, AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
-from memwatch.core.leaks.cpu_window import WINDOW_SECONDS
+from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS
 from memwatch.core.leaks.examination_schedule import KILL_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict

@@ -11,7 +11,7 @@ import pytest
 
 from memwatch.app.examination_worker import _resident_reader
 from memwatch.core.examination import Census
-from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import SourceError

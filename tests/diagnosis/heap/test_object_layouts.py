@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from memwatch.core.examination import Census, TypeCount
-from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from support.processes import running
 from support.pythons import NAMES, OWN, needed_python, pythons

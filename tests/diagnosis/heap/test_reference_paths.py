@@ -10,7 +10,7 @@ import pytest
 
 from memwatch.cli.main import main
 from memwatch.core.examination import Census
-from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import ConfigError
 from support.processes import running

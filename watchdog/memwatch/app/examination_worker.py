@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from memwatch.app.examination_launcher import ExaminationRequest
 from memwatch.core.events import Diagnose
 from memwatch.core.examination import NOT_ASKED, Examination, StackFrame, TypeCount
-from memwatch.core.leaks.cpu_window import seconds_until
+from memwatch.core.leaks.examination_cpu_budget import seconds_until
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import format_bytes
-from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 from memwatch.diagnosis.heap.named_objects import look_at_names
 from memwatch.diagnosis.heap.program_modules import is_of_program
 from memwatch.diagnosis.heap.remote_memory import RemoteMemory

@@ -18,7 +18,7 @@ from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import index_text, printable
 from memwatch.errors import ConfigError, MemwatchError, SourceError
 from memwatch.sources.target.target_facts import identify_run, is_torchrun
-from memwatch.system.unix_sockets import peer_uid
+from memwatch.system.socket_peer import peer_uid
 
 if TYPE_CHECKING:
     from memwatch.actions.interrupt_hook import Hook

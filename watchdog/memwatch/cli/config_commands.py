@@ -12,7 +12,7 @@ from typing import Any
 
 from memwatch.app.composition import configured_presets, describe_interrupt_plan
 from memwatch.app.watch_session import make_access_policy
-from memwatch.cli.commands import config_file
+from memwatch.cli.watch_serve_markers import config_file
 from memwatch.config.load import load_config, load_with_origins
 from memwatch.config.settings import Config
 from memwatch.errors import ConfigError, ExitCode, MemwatchError

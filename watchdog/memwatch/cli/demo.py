@@ -19,7 +19,7 @@ from typing import Any
 from memwatch.app.composition import TrainerWatch, check_extras
 from memwatch.app.launched_trainer import FORWARDED_SIGNALS, LaunchedTrainer
 from memwatch.app.watch_session import ForwardSignals, open_session
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause, Exited
 from memwatch.core.text_and_units import format_bytes

@@ -16,7 +16,7 @@ from memwatch.app.composition import configured_presets, find_target, make_reade
 from memwatch.app.interrupter import check_hook
 from memwatch.app.signal_handling_look import look_at_signal_handling
 from memwatch.app.watch_session import exposure_warning, make_access_policy
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.engine.status_sentence import limit_name, signal_handling_text
 from memwatch.core.events import GenerationSeen

@@ -16,15 +16,15 @@ from typing import Any, TextIO
 from memwatch.app.composition import find_target, make_readers
 from memwatch.app.examination_launcher import ProcessSnapshotOutcome, ProcessSnapshotRequest
 from memwatch.app.examination_worker import DEFAULT_TRACED_TYPES, examine_process
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config, TargetConfig, default_history
 from memwatch.core.leaks.process_snapshot import ProcessSnapshot, diff_process_snapshots
 from memwatch.core.text_and_units import format_duration, printable
-from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 from memwatch.diagnosis.whole_heap.object_census import CensusOptions, take_census
 from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, SourceError
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.text.snapshot_text import render_census, render_inspection_diff, render_snapshot
+from memwatch.outputs.text.process_snapshot_text import render_census, render_inspection_diff, render_snapshot
 from memwatch.system import json_and_yaml, private_files
 from memwatch.system.process_priority import lower_priority
 from memwatch.system.python_workers import serve_task

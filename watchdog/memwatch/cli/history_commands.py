@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from memwatch.app import load_and_replay_run
 from memwatch.app.load_and_replay_run import LoadedRun
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core.snapshot import EarlierRun
 from memwatch.core.text_and_units import format_duration, printable

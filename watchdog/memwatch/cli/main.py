@@ -190,7 +190,7 @@ def _parser() -> _Parser:
         parents=[target, common],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(function="commands.watch")
+    parser.set_defaults(function="watch_serve_markers.watch")
     option = parser.add_argument
     option("--version", action="store_true", help="print the version, the build and what it runs on")
     option("--once", action="store_true", help="or -1: print one screen and exit; nothing is stored or sent")
@@ -203,7 +203,7 @@ def _parser() -> _Parser:
     option("--pid", help="the process that is watched; default: this script, or one above it")
     text = "watch the trainers of this machine, or one after another, as a service"
     example, exits = "serve --config /etc/memwatch/trainer.yaml", "0 when it is stopped; 2 for its configuration"
-    add("serve", "commands.serve", text, target, common, example=example, exits=exits)
+    add("serve", "watch_serve_markers.serve", text, target, common, example=example, exits=exits)
     text, exits = (
         "watch a leaking example trainer under a real limit",
         "0; 13 when it did not end as it should; 14 Ctrl-C",
@@ -219,7 +219,7 @@ def _parser() -> _Parser:
     _add_config_commands(add, target, common)
     _add_schemas(add)
     text = "show the markers that memwatch finds in a log"
-    add("markers", "commands.markers", text, _some_options("json"), example="markers main.log").add_argument(
+    add("markers", "watch_serve_markers.markers", text, _some_options("json"), example="markers main.log").add_argument(
         "file", metavar="LOG", help="-: standard input"
     )
     _add_replay(add)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from memwatch.core.text_and_units import format_bytes, format_duration, printable
 from memwatch.errors import ConfigError, ExitCode, SourceError
-from memwatch.outputs.terminal.key_menu import choose_row
+from memwatch.outputs.terminal.row_picker import choose_row
 from memwatch.sources.target.find_process import OPTIONS, RunningTrainer, running_trainers
 
 TITLE = "Which trainer? Its key watches it, q leaves."

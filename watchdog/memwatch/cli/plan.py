@@ -8,7 +8,7 @@ from typing import Any
 
 from memwatch.app import load_and_replay_run
 from memwatch.app.planned_run import PlannedRun, plan_run
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.core.engine.status_sentence import needed_text
 from memwatch.core.measurements import HOST
 from memwatch.core.text_and_units import format_bytes, index_text, printable

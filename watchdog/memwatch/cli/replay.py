@@ -13,7 +13,7 @@ from typing import Any
 
 from memwatch import __version__
 from memwatch.app.load_and_replay_run import RejudgedWatch, find_run, rejudge, replay_until
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import MIN_INTERVAL_SECONDS, Config
 from memwatch.core.engine.engine import Engine
 from memwatch.core.engine.status_sentence import to_json_line, to_text_line

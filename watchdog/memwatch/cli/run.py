@@ -27,7 +27,7 @@ from memwatch.app.launched_trainer import (
     shell_status,
 )
 from memwatch.app.watch_session import Frontend, WatchSession, make_access_policy
-from memwatch.cli.commands import config_from_flags
+from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config
 from memwatch.core import restart_policy
 from memwatch.core.cause_of_death import ExitEvidence, explain_exit

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from memwatch.app.load_and_replay_run import find_run, load_run
-from memwatch.cli.commands import config_from_flags, print_snapshot
+from memwatch.cli.watch_serve_markers import config_from_flags, print_snapshot
 from memwatch.config.settings import Config
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import printable
@@ -30,10 +30,10 @@ from memwatch.errors import AttachError, ConfigError, ExitCode, MemwatchError, S
 from memwatch.outputs.node.node_status import HEADS, NodeStatus, cells
 from memwatch.outputs.status_json import STATUS_SCHEMA_VERSION, snapshot_shape
 from memwatch.outputs.terminal.command_progress import ProgressBar
-from memwatch.outputs.terminal.key_menu import RowStyle, choose_row, print_rows
 from memwatch.outputs.terminal.keyboard import Keyboard
 from memwatch.outputs.terminal.live_view_layout import SEVERITY_STYLES
 from memwatch.outputs.terminal.live_view_terminal import LiveView
+from memwatch.outputs.terminal.row_picker import RowStyle, choose_row, print_rows
 from memwatch.system import json_and_yaml
 from memwatch.system.clock import SystemClock
 

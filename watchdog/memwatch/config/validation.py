@@ -108,7 +108,7 @@ def _lists(values: _Values) -> Iterator[ValueProblem]:
     for path, text in _items(values, "expectations"):
         yield from _try_to_parse(path, text, parse_expectation, "not understood")
     for path, text in _items(values, "track"):
-        from memwatch.diagnosis.heap.attribute_paths import parse_attribute_path
+        from memwatch.diagnosis.heap.attribute_path_syntax import parse_attribute_path
 
         yield from _try_to_parse(path, text, parse_attribute_path, "not the path of an attribute")
     for path, event in _items(values, "notify.events"):

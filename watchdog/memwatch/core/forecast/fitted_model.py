@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memwatch.core.forecast.gauge_growth import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
@@ -20,6 +19,7 @@ from memwatch.core.forecast.growth_axes import (
     fit_schedule,
 )
 from memwatch.core.forecast.growth_models import GrowthModel
+from memwatch.core.forecast.memory_per_gauge_unit import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.outlook import GrowthRate
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
 from memwatch.core.forecast.piecewise_trend import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Diagnosis, ProcessSize
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.leaks.cpu_window import WINDOW_SECONDS, CpuWindow, seconds_until
+from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS, CpuWindow, seconds_until
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
 

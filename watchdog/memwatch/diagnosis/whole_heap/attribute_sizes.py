@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 
 from memwatch.core.examination import AttributeSize
-from memwatch.diagnosis.heap.attribute_paths import STEP, AttributePath, matching_names
+from memwatch.diagnosis.heap.attribute_path_syntax import STEP, AttributePath, matching_names
 from memwatch.diagnosis.heap.attributes import Attributes, capacity_of
 from memwatch.diagnosis.heap.object_layouts import Layouts
 from memwatch.diagnosis.whole_heap.program_namespaces import Program

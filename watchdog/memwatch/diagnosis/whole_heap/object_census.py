@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from memwatch.core.examination import AttributeSize, Census, DeviceStorageTotals, LargeObject, ReferencePath, TypeCount
-from memwatch.diagnosis.heap.attribute_paths import AttributePath, parse_attribute_path
+from memwatch.diagnosis.heap.attribute_path_syntax import AttributePath, parse_attribute_path
 from memwatch.diagnosis.heap.attributes import BOOKKEEPING, Attributes, is_program
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_DATA_AT, Layouts

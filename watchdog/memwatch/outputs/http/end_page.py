@@ -15,7 +15,7 @@ from contextlib import suppress
 from memwatch.outputs.http.server import WebServer
 from memwatch.system.clock import STOP_SIGNALS
 from memwatch.system.process_priority import prefer_oom_kill
-from memwatch.system.unix_sockets import peer_uid
+from memwatch.system.socket_peer import peer_uid
 
 GIVE_WAY_SECONDS = 2.0  # for an end page to leave its port (chosen; it takes some milliseconds)
 

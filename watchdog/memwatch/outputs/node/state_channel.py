@@ -22,7 +22,7 @@ from memwatch.core.events import Notice
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.trainer_rules import PolicyName, Workload
 from memwatch.system.json_and_yaml import SerializationError, from_msgpack, to_msgpack
-from memwatch.system.unix_sockets import peer_uid
+from memwatch.system.socket_peer import peer_uid
 
 RECONNECT_SECONDS = 5.0  # between two attempts of a watch (chosen)
 SEND_SECONDS = 1.0  # for a state to be taken, before the watch gives up the connection (chosen)

@@ -6,14 +6,14 @@ import re
 from collections import OrderedDict
 
 from memwatch.sources.log.line_text import LineText
-from memwatch.sources.log.primary_counter import OTHER_UNIT_PRIORITY, UNNAMED_PRIORITY, LogCounter
-from memwatch.sources.log.recurring_line_counters import (
+from memwatch.sources.log.numbers_that_count_up import (
     MEASURED_NOUNS,
     MIN_LINES,
     RecurringLines,
     line_shape,
     mask_non_counters,
 )
+from memwatch.sources.log.primary_counter import OTHER_UNIT_PRIORITY, UNNAMED_PRIORITY, LogCounter
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (

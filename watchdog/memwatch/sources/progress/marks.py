@@ -20,7 +20,7 @@ from memwatch.core.events import (
 )
 from memwatch.core.text_and_units import printable
 from memwatch.marking import MOST_BYTES, address
-from memwatch.system.unix_sockets import peer_uid
+from memwatch.system.socket_peer import peer_uid
 
 MOST_MARKS = 512  # of a process in one poll: one that marks each of its steps
 NAME_LENGTH, PATH_LENGTH = 40, 300  # characters

@@ -71,7 +71,7 @@ def serve(flags: Mapping[str, Any]) -> int:
         from memwatch.app.node.node_service import NodeService as Service
         from memwatch.app.node.node_service import check_node_config as check_config
     else:
-        from memwatch.app.serve_trainers import Service, check_config  # type: ignore[assignment]
+        from memwatch.app.serve_one_at_a_time import Service, check_config  # type: ignore[assignment]
 
     live = ReloadableConfig(lambda: check_config(config_from_flags(flags)), config_file(flags))
     with closing(Service(live, SystemdNotifier(os.environ))) as service:
