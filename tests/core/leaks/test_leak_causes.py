@@ -137,6 +137,26 @@ def _sure(cause: str) -> float:
     return next(one.max_confidence for one, _ in RULES if one.name == cause)
 
 
+@pytest.mark.parametrize(("share", "told"), [(1.0, 1), (0.5, 2)])
+def test_what_two_attributes_hold_is_told_once(share: float, told: int):
+    """Each grows as memory does: they hold the same objects. Each grows by half of it: both are causes."""
+    paths = ("__main__.Axes.children", "lib.Registry.seen")
+
+    def held(n: int) -> dict[str, int]:
+        return {path: int(share * 32 * MB * n) for path in paths}
+
+    def items(n: int) -> dict[str, tuple[int, None]]:
+        return {path: (16 * n, None) for path in paths}
+
+    def ways(n: int) -> dict[tuple[str, str], int]:
+        return {("__main__.Image", f"{path}[i]"): 16 * n for path in paths}
+
+    found, _ = after(kept("__main__.Image", containers=held, items=items, ways=ways))
+    assert len(found) == told
+    assert found[0].holder == "__main__.Axes.children[i]"
+    assert ("the same is held by lib.Registry.seen" in found[0].evidence) == (told == 1)
+
+
 def test_members_of_a_population_that_lives_elsewhere_too_are_old_ones():
     def ways(n: int) -> dict[tuple[str, str], int]:
         return {("__main__.Agent", "__main__.T.kept[i]"): 16 * n, ("__main__.Agent", "__main__.T.population[i]"): 16}

@@ -44,6 +44,8 @@ SEVERAL = 4  # Generations in which one sees objects that live for a part of eac
 MIN_UNFILLED_SHARE = 0.01  # Share of an array that is at least not filled yet (chosen: estimates err by less).
 NEARLY = 0.8  # Share of a generation's growth that freed objects must account for in a fragmented heap (chosen).
 STEADY_SECONDS = 15.0  # after the first of two whole heaps, from which on memory grew steadily to the second (chosen)
+# Two attributes hold the same where their shares of the growth exceed one together, and are alike (chosen).
+OVERLAP, ALIKE_RATES = 1.2, 0.85
 MIN_LEFT = 2  # times that objects went and their memory stayed: one look may have missed what another sees (chosen)
 # Growth outside Python's heap is named after so long: at first, libraries fill caches of their own (seen: for 55 s).
 NATIVE_SECONDS = 60.0
@@ -188,9 +190,35 @@ def _held_findings(
     history: ExaminationHistory, context: DiagnosisContext, memory: Growth, attributes: Sequence[AttributeGrowth]
 ) -> list[Finding]:
     """Find why attributes grow, and which arrays fill that will not fit."""
-    graphs = _growth_of_graphs(history)
-    found = [one for growth in attributes if (one := _attribute_finding(growth, context, graphs)) is not None]
+    graphs, found = _growth_of_graphs(history), list[Finding]()
+    for attribute, others in _without_aliases(attributes, history):
+        if (one := _attribute_finding(attribute, context, graphs)) is not None:
+            also = (f"the same is held by {', '.join(others)}",) if others else ()
+            found.append(replace(one, evidence=(*one.evidence, *also)))
     return [*found, *_array_findings(history, context, memory)]
+
+
+def _without_aliases(
+    attributes: Sequence[AttributeGrowth], history: ExaminationHistory
+) -> list[tuple[AttributeGrowth, list[str]]]:
+    """Return each growing attribute with the names of those that hold the same: together they exceed the growth.
+
+    What gains items comes before what leads to it, then the program's own, then the shortest path.
+    """
+    items = history.comparable[-1].items if history.comparable else {}
+    found: list[tuple[AttributeGrowth, list[str]]] = []
+    for one in sorted(
+        attributes,
+        key=lambda one: (one.growth.name not in items, not one.growth.name.startswith("__main__."), len(one.name)),
+    ):
+        for other, names in found:
+            rates = one.growth.per_unit, other.growth.per_unit
+            if one.share + other.share > OVERLAP and min(rates) >= ALIKE_RATES * max(rates):
+                names.append(one.name)
+                break
+        else:
+            found.append((one, []))
+    return sorted(found, key=lambda held: -held[0].growth.per_unit)
 
 
 def _known_growth(history: ExaminationHistory, attributes: Sequence[AttributeGrowth]) -> float:
