@@ -146,7 +146,7 @@ def test_what_two_attributes_hold_is_told_once(share: float, told: int):
         return {path: int(share * 32 * MB * n) for path in paths}
 
     def items(n: int) -> dict[str, tuple[int, None]]:
-        return {path: (16 * n, None) for path in paths}
+        return dict.fromkeys(paths, (16 * n, None))
 
     def ways(n: int) -> dict[tuple[str, str], int]:
         return {("__main__.Image", f"{path}[i]"): 16 * n for path in paths}
