@@ -53,6 +53,9 @@ DIED = {
                         f"RuntimeError: {PADDLE}", 1, None),
     "R": ("Error: cannot allocate vector of size 4.1 Gb\nExecution halted\n",
           "Error: cannot allocate vector of size 4.1 Gb", 1, None),
+    "what a launcher says of its end": (
+        f"RuntimeError: {CUDA}\nTraining failed with exit code 1\nLog file: output/run.log\n",
+        f"RuntimeError: {CUDA}", 1, None),
     "R, a call's error": (
         "Error in asMethod(x) :\n  Cholmod error 'out of memory' at a.c, line 1\nCalls: f -> g\nExecution halted\n",
         "Cholmod error 'out of memory' at a.c, line 1", 1, None),

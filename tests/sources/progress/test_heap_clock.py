@@ -193,6 +193,20 @@ def test_what_a_log_told_before_the_watch_does_not_hold_the_count_in_memory() ->
         ]
 
 
+def test_memory_is_preferred_to_a_log_that_tells_less() -> None:
+    def line(now: float) -> Event | None:
+        return GenerationSeen(now, 100 * now, unit="step") if now % 3 == 0 else None
+
+    with (
+        clock_of("module") as heap,
+        closing(Clocks(Log(line), None, heap, has_log=True, is_coarse=lambda: True)) as clocks,
+    ):
+        seen = generations(watched(clocks, lambda events: len(events) > 9 and heap.clock is not None))
+        rest = generations(watched(clocks, counted(3)))
+    assert seen[0].unit == "step", "as long as memory tells nothing"
+    assert "step" not in {one.unit for one in rest}
+
+
 def test_memory_tells_the_end_that_the_log_does_not() -> None:
     with clock_of("module") as heap:
 

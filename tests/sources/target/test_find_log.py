@@ -135,16 +135,20 @@ def test_slurms_output_file_is_found(folder: Path, tmp_path: Path) -> None:
 def test_what_is_written_in_its_folder_since_it_began_is_found(folder: Path) -> None:
     later(folder / "lightning_logs/version_0/metrics.csv", seconds=-600)  # of an earlier run
     with trainer(folder) as pid:
-        later(folder / "runs/events.out.tfevents.1.host")
+        events = [later(folder / f"runs/events.out.tfevents.{i}.host") for i in range(2)]
         later(folder / "out/checkpoint-500/trainer_state.json")
-        assert found(pid) == []
+        assert found(pid) == [], "two are written: they may be of two trainers"
         assert unread_files(facts_of(pid)) == "TensorBoard's event files and trainer_state.json"
+        events[0].unlink()
+        assert found(pid) == [events[1]]
+        own = [later(folder / f"{part}/events.out.tfevents.9.host.{pid}.0", "x" * i) for i, part in enumerate("abc")]
+        assert found(pid) == [own[2]], "the largest of its own"
         metrics = later(folder / "lightning_logs/version_1/metrics.csv")
-        assert found(pid) == [metrics]
+        assert found(pid) == [metrics, own[2]]
         output = later(folder / "wandb/run-20260101_000000-abc/files/output.log", "Epoch 1/3\n")
-        assert found(pid) == [output]
+        assert found(pid) == [output, own[2]]
         later(folder / "wandb/run-20260101_000001-def/files/output.log", "Epoch 1/3\n")  # of another trainer
-        assert found(pid) == [metrics]
+        assert found(pid) == [metrics, own[2]]
         assert find_logs(replace(facts_of(pid), uid=4711)) == [], "another user's"
 
 

@@ -41,9 +41,10 @@ from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
-from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, require_one_log
+from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, open_log, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
+from memwatch.sources.log.tensorboard_events import is_event_file
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
@@ -349,12 +350,12 @@ class TrainerWatch:
         require_one_log(named)
         if not named and self._child is not None:
             return LogSource(self._child.log, presets, catch_up=False)
-        if len(named) == 1 and not is_pattern(named[0]):
+        if len(named) == 1 and not is_pattern(named[0]) and not is_event_file(named[0]):
             return LogSource(named[0], presets)
-        open_log = partial(LogSource, presets=presets)
+        opened = partial(open_log, presets=presets)
         if named:
             shown = ", ".join(named)
-            log = ChosenLog(partial(named_logs, named), open_log, missing=f"log {shown}: there is no such file (yet)")
+            log = ChosenLog(partial(named_logs, named), opened, missing=f"log {shown}: there is no such file (yet)")
             if log.path is not None:
                 self._remarks.append(f"following {log.path}, of {len(log.paths)} that {shown} stands for")
             return log
@@ -362,7 +363,7 @@ class TrainerWatch:
         if facts.stdout_path is not None:
             self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
             return LogSource(facts.stdout_path, presets)
-        log = ChosenLog(partial(find_logs, facts), open_log, search_seconds=SEARCH_SECONDS)
+        log = ChosenLog(partial(find_logs, facts), opened, search_seconds=SEARCH_SECONDS)
         if log.path is not None:
             others = f", one of {len(log.paths)} that were found" if len(log.paths) > 1 else ""
             self._remarks.append(f"no --log ({facts.stdout_reason}): following {printable(str(log.path))}{others}")
@@ -385,7 +386,11 @@ class TrainerWatch:
             may_take = None if budget is None else budget.take
             heap = HeapClock(self._facts.target.pid, may_take, member_pids=self._readers.tree.adopted_pids)
         is_alone = self._session.pace is None  # beside many others, memory is searched only where no log tells
-        return Clocks(log, marks, heap, has_log=bool(log.paths), compares=is_alone)
+
+        def is_coarse() -> bool:
+            return isinstance(log, ChosenLog) and log.is_coarse
+
+        return Clocks(log, marks, heap, has_log=bool(log.paths), compares=is_alone, is_coarse=is_coarse)
 
     @property
     def _signals_ranks(self) -> bool:

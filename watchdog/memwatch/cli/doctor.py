@@ -30,6 +30,7 @@ from memwatch.outputs.http.server import WebServer
 from memwatch.sources.log.log_choice import named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
+from memwatch.sources.log.tensorboard_events import TensorBoardEvents, is_event_file
 from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
@@ -170,8 +171,14 @@ def _heap(config: Config, facts: TargetFacts) -> str:
 
 def _latest_generation(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
-    presets = configured_presets(config)
-    if path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
+    presets, preset = configured_presets(config), None
+    if is_event_file(path):
+        with closing(TensorBoardEvents(path)) as steps:
+            seen = [event for event in steps.poll(0.0) if isinstance(event, GenerationSeen)]
+            while steps.catching_up:
+                seen += [event for event in steps.poll(0.0) if isinstance(event, GenerationSeen)]
+            count, total, preset = "", None, "TensorBoard"
+    elif path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
         scan = scan_log(path, presets)
         seen = [marker.event for marker in scan.markers if isinstance(marker.event, GenerationSeen)]
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", scan.total, scan.preset

@@ -30,6 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from memwatch.core.events import Cause, Exited, LastCheckpoint, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.measurements import TmpfsMemory
@@ -402,6 +403,10 @@ _ABORTS = re.compile(
     r"terminate called|libc\+\+abi: terminating|Fatal Python error: Aborted|^memory allocation of \d+ bytes failed|"
     r"^FATAL ERROR:|^F\d{4,8} [\d:.]{8,15} +\d+ "
 )
+# What a launcher prints when the program has ended: what follows is its own.
+_SAYS_ENDED = re.compile(
+    r"(?i)\b(?:fail|exit|terminat|finish)\w{0,3} with (?:an? )?(?:exit|return|status|error)? ?(?:code|status)\b"
+)
 # What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`.
 _SHELL_REPORTS = re.compile(
     r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?"
@@ -454,7 +459,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     if not by_signal and (aborts or dies or _is_in_traceback(lines, at)):
         return ""
     # A message without a traceback was the cause only when nothing follows it but more of the failure.
-    others = (line for line in lines[at + 1 :] if not line[:1].isspace() and not _ADVICE.search(line))
+    until_end = takewhile(lambda line: not _SAYS_ENDED.search(line), lines[at + 1 :])
+    others = (line for line in until_end if not line[:1].isspace() and not _ADVICE.search(line))
     after = next((line for line in others if not _OF_FAILURE.search(line)), None)
     return "" if after is None else f"the log went on: {printable(after)}"
 

@@ -15,6 +15,8 @@ from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
+from memwatch.sources.log.marker_presets import Preset
+from memwatch.sources.log.tensorboard_events import TensorBoardEvents, is_event_file
 
 CHECK_SECONDS = 5.0  # between two looks at which logs there are: the start of a rank takes as long (chosen)
 # A log without a marker for so long is left for the next one, and one that is not written for so long for one that was
@@ -59,6 +61,11 @@ def named_logs(paths: Iterable[str]) -> list[Path]:
     return [Path(name) for name in found if Path(name).is_file()]
 
 
+def open_log(path: Path | str, presets: Sequence[Preset]) -> LogSource | TensorBoardEvents:
+    """Open a log as what it is by its name."""
+    return TensorBoardEvents(path) if is_event_file(path) else LogSource(path, presets)
+
+
 class ChosenLog:
     """Follows one log of several, as one clock needs: the first in order that is being written and has markers.
 
@@ -71,14 +78,14 @@ class ChosenLog:
     def __init__(
         self,
         find: Callable[[], Sequence[Path]],
-        open_log: Callable[[Path], LogSource],
+        open_log: Callable[[Path], LogSource | TensorBoardEvents],
         *,
         missing: str = "",
         search_seconds: float = math.inf,
     ) -> None:
         self._find, self._open_log = find, open_log
         self._missing, self._search_seconds = missing, search_seconds
-        self._source: LogSource | None = None
+        self._source: LogSource | TensorBoardEvents | None = None
         self.path: Path | None = None
         self.paths = list(find())  # that there are
         self._began_t, self._check_t = math.inf, -math.inf
@@ -104,6 +111,11 @@ class ChosenLog:
         """The last 64 KiB of the log; empty when there is none."""
         return self._source.read_last_text() if self._source is not None else ""
 
+    @property
+    def is_coarse(self) -> bool:
+        """It tells less than the trainer's memory does: a step now and then, and no total."""
+        return isinstance(self._source, TensorBoardEvents)
+
     def await_end(self) -> None:
         """Nothing: what a trainer that has ended wrote last is in the file."""
 
@@ -119,7 +131,7 @@ class ChosenLog:
         elif later := [path for path in self.paths if path not in self._known and self._outlasts(path, self.path)]:
             self._without_markers.clear()
             self._follow(later[0], self.paths)
-        elif self._source.finder.unit is not None or self._source.catching_up:
+        elif self._source.unit is not None or self._source.catching_up:
             return
         elif math.isinf(self._leave_t):
             self._leave_t = now + PATIENCE_SECONDS

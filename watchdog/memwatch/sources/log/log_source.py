@@ -74,6 +74,11 @@ class LogSource:
         return self._live_pass.finder
 
     @property
+    def unit(self) -> str | None:
+        """The unit of the log's counter; None: none is known yet."""
+        return self.finder.unit
+
+    @property
     def catching_up(self) -> bool:
         """There are old lines left to read."""
         return self._to_catch_up or self._in_old_lines or self._catch_up_pass is not None

@@ -225,7 +225,7 @@ class LogTail:
             self._fd = None
 
     def _opened(self) -> int:
-        return self._fd if self._fd is not None else self._hold(*_open_regular(self.path))
+        return self._fd if self._fd is not None else self._hold(*open_regular_file(self.path))
 
     def _hold(self, fd: int, identity: tuple[int, int]) -> int:
         if self._identity not in ((0, 0), identity):
@@ -269,7 +269,7 @@ class LogTail:
         if (status.st_dev, status.st_ino) == self._identity or (stat.S_ISREG(status.st_mode) and not status.st_size):
             return self._unfinished_bar()
         try:
-            opened = _open_regular(self.path)
+            opened = open_regular_file(self.path)
         except SourceError as error:
             self.path_error = SourceError(f"{error}; what was there before is read on", error.hint)
             return self._unfinished_bar()
@@ -371,7 +371,7 @@ def _read_at(fd: int, position: int, most: int) -> bytes:
     return os.pread(fd, max(0, min(most, there)), position)
 
 
-def _open_regular(path: Path) -> tuple[int, tuple[int, int]]:
+def open_regular_file(path: Path) -> tuple[int, tuple[int, int]]:
     """Open a regular file and return its descriptor and (device, inode); SourceError for anything else."""
     try:
         named = path.lstat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from memwatch.core.events import Event, GenerationSeen, PhaseSeen, SourceChanged, TotalSeen
@@ -81,9 +81,13 @@ class Clocks:
         *,
         has_log: bool,
         compares: bool = True,
+        is_coarse: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`has_log`: there is one, which may have a marker yet. `compares`: the log is compared with memory."""
-        self._compares = compares
+        """`has_log`: there is one, which may have a marker yet. `compares`: the log is compared with memory.
+
+        `is_coarse`: the log is one that memory is preferred to, such as TensorBoard's.
+        """
+        self._compares, self._is_coarse = compares, is_coarse
         self.name, self._log, self._marks, self._heap = log.name, log, marks, heap
         self._has_log, self._log_moves = has_log, False
         self._clock = ""  # the name of the source that was the clock last
@@ -100,15 +104,17 @@ class Clocks:
         is_marked = self._marks is not None and bool(self._marks.clock)
         watched_s = now - self._began_t
         of_heap: list[Event] = []
-        is_heap_first = self._clock in ("", "heap") or not self._log_moves
+        is_coarse = self._is_coarse()
+        is_heap_first = self._clock in ("", "heap") or not self._log_moves or is_coarse
         if self._heap is not None and not is_marked:
             if is_heap_first and (self._compares or not self._has_log or watched_s >= LOG_SECONDS):
                 of_heap = list(self._heap.poll(now))
             elif self._compares and watched_s < CHECK_SECONDS and not self._check.has_told:
                 of_heap = list(self._heap.search(now))
         latest = None
+        is_unneeded = is_marked or (is_coarse and self._heap is not None and self._heap.clock is not None)
         for event in self._log.poll(now):
-            if is_marked and isinstance(event, GenerationSeen | TotalSeen | PhaseSeen):
+            if is_unneeded and isinstance(event, GenerationSeen | TotalSeen | PhaseSeen):
                 continue
             if isinstance(event, GenerationSeen | TotalSeen):
                 self._total = event.total if event.total is not None else self._total
@@ -134,9 +140,10 @@ class Clocks:
 
     def _is_heap_clock(self, watched_s: float) -> bool:
         """Whether memory is the clock: the log has told none in time, or has stood while the count went on."""
-        if self._has_log and watched_s < LOG_SECONDS:
+        is_coarse = self._is_coarse()
+        if self._has_log and not is_coarse and watched_s < LOG_SECONDS:
             return False
-        if self._clock in ("", "heap"):
+        if self._clock in ("", "heap") or is_coarse:
             return True
         known = self._heap.clock if self._heap is not None else None
         return not self._log_moves and self._clock == "log" and known is not None and known.rises >= LOG_STANDS_RISES

@@ -30,7 +30,8 @@ _CONTAINER_LOGS = (  # Docker, Kubernetes, Podman
 _OPEN_LOG = re.compile(r"\.(?:log|out|err|txt|csv|jsonl)$|(?:^|/)(?:log|stdout|stderr)$", re.IGNORECASE)
 # Written by wandb, Lightning's CSVLogger, stable-baselines3 and Ray, Ultralytics; opened for each line, or by a helper.
 _FOLDER_LOGS = ("output.log", "metrics.csv", "progress.csv", "results.csv")
-_NO_LOGS = (("trainer_state.json", "trainer_state.json"), ("events.out.tfevents", "TensorBoard's event files"))
+_EVENT_FILE = "events.out.tfevents"
+_NO_LOGS = (("trainer_state.json", "trainer_state.json"), (_EVENT_FILE, "TensorBoard's event files"))
 
 
 def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[Path]:
@@ -43,6 +44,7 @@ def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[
     found += _open_logs(facts.target.pid, root)
     if not found:
         found += _folder_logs(facts)
+    found += _event_files(facts)  # coarse: the last resort
     own = set(filter(None, (_identity(f"/proc/self/fd/{number}") for number in (1, 2))))
     return [Path(path) for path in dict.fromkeys(found) if _identity(path) not in own]
 
@@ -123,9 +125,28 @@ def _folder_logs(facts: TargetFacts) -> list[str]:
     there = [(name, path, status) for name, path, status in _walk(facts) if name in _FOLDER_LOGS]
     for wanted in _FOLDER_LOGS:
         logs = sorted((status.st_mtime, path) for name, path, status in there if name == wanted)
-        if logs and (len(logs) == 1 or logs[-2][0] < logs[-1][0] - _RECENT_SECONDS):
+        if len(logs) == 1 or _are_apart(logs):
             return [logs[-1][1]]
     return []
+
+
+def _event_files(facts: TargetFacts) -> list[str]:
+    """TensorBoard's largest file that names this process, else the latest one; none where two are being written.
+
+    events.out.tfevents.1795973277.host.22538.0: the time, the host, the process, a number
+    """
+    there = [(path, status) for name, path, status in _walk(facts) if name.startswith(_EVENT_FILE)]
+    process = re.findall(rb"^NSpid:.*?(\d+)$", facts.status, re.MULTILINE) or [str(facts.target.pid).encode()]
+    own = [(path, status) for path, status in there if f".{process[0].decode()}." in path.rpartition("/")[2]]
+    if own:
+        return [max(own, key=lambda found: found[1].st_size)[0]]
+    latest = sorted((status.st_mtime, path) for path, status in there)
+    return [path for _, path in latest[-1:]] if len(latest) == 1 or _are_apart(latest) else []
+
+
+def _are_apart(written: list[tuple[float, str]]) -> bool:
+    """Whether the latest file was written long after the one before: else they are of two trainers."""
+    return len(written) > 1 and written[-2][0] < written[-1][0] - _RECENT_SECONDS
 
 
 def _walk(facts: TargetFacts) -> Iterator[tuple[str, str, os.stat_result]]:
