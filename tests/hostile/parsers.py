@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,7 @@ from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
 from memwatch.sources.log import table_counters
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
+from memwatch.sources.log.tensorboard_events import TensorBoardEvents
 from memwatch.sources.memory import (
     cgroup,
     kernel_oom_log,
@@ -92,6 +94,11 @@ def _trace(raw: bytes) -> object:
         file.write(raw)
         file.flush()
         return [*read_batches(Path(file.name))]
+
+
+def _event_file(raw: bytes) -> object:
+    with _file(raw) as path, closing(TensorBoardEvents(path)) as source:
+        return list(source.poll(0.0))
 
 
 def _environ(raw: bytes) -> dict[str, str]:
@@ -363,6 +370,9 @@ PARSERS = {
             b"{'loss': 1, 'epoch': 2}\n",
             b"7: learn: 0.2 remaining: 6m 31s\n",
         ),
+    ),
+    "tensorboard_events": Parser(
+        _event_file, (struct.pack("<QI", 6, 0) + b"\x10\xac\x02\x2a\x01x" + bytes(4), b"\xff" * 30)
     ),
     "trace": Parser(_trace, (b"t,rss,limit,gen\n0,1,9,1\n1,2,9,2\n", b"t,rss\n0,1e999\nnan,5\n")),
     "text_and_units.parse_size": Parser(text(parse_size), (b"175GB", b"1.5 GiB"), (ValueError,)),
