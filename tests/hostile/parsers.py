@@ -57,7 +57,6 @@ from memwatch.sources.gpu.nvml_helper_messages import NvmlAnswer
 from memwatch.sources.log import table_counters
 from memwatch.sources.log.log_tail import LogSegmenter
 from memwatch.sources.log.marker_parser import MarkerFinder
-from memwatch.sources.log.tensorboard_events import TensorBoardEvents
 from memwatch.sources.memory import (
     cgroup,
     kernel_oom_log,
@@ -68,6 +67,7 @@ from memwatch.sources.memory import (
 from memwatch.sources.progress import marks
 from memwatch.sources.target import systemd_unit, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
+from memwatch.sources.tensorboard_events import TensorBoardEvents
 from memwatch.system import json_and_yaml
 from memwatch.system.json_and_yaml import to_shown_json
 from support.examinations import examined

@@ -191,6 +191,8 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("2021-03-21 02:50:07,310 - Model - INFO - Save model...", "writing"),
         ("Save Checkpoint @ 09:03 AM", "writing"),
         ("============save model============", "writing"),
+        ("Get better model ,score 0.24, save model to check_point/best_model2.pth.tar", "writing"),
+        ("INFO:tensorflow:Assets written to: mlp_1.0_1_0.985./assets", "saved"),
         ("2023-01-01 10:00:00,123 INFO Save latest model to out/latest_model", "writing"),
         ("2023-01-01 10:00:00 | INFO | a.b | Preparing to save checkpoint for epoch 1 @ 500 updates", "writing"),
         ("I0821 09:26:08.530220 5405 solver.cpp:395] Snapshotting to binary proto file a_5000.caffemodel", "writing"),

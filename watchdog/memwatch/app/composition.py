@@ -44,7 +44,6 @@ from memwatch.sources.kernel_files import HeldFile
 from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, open_log, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
-from memwatch.sources.log.tensorboard_events import is_event_file
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.cgroup_neighbours import NeighbourReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
@@ -70,6 +69,7 @@ from memwatch.sources.target.target_facts import (
     read_wrapped,
     require_own_proc,
 )
+from memwatch.sources.tensorboard_events import is_event_file
 from memwatch.system import json_and_yaml, package_data, private_files, process_priority
 from memwatch.system.clock import Sleeper
 

@@ -30,7 +30,6 @@ from memwatch.outputs.http.server import WebServer
 from memwatch.sources.log.log_choice import named_logs, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
-from memwatch.sources.log.tensorboard_events import TensorBoardEvents, is_event_file
 from memwatch.sources.log.whole_log_scan import scan_log
 from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
@@ -38,6 +37,7 @@ from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
+from memwatch.sources.tensorboard_events import TensorBoardEvents, is_event_file
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
 

@@ -18,7 +18,7 @@ _PATH = re.compile(
 )
 _OBJECT = (
     r"check[ -]?points?|ckpts?|models?|net(?:work)?s?|weights?|param(?:eter)?s|variables|states?|adapters?|modules"
-    r"|snapshots?|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
+    r"|snapshots?|assets|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
 )
 # What is written besides; alone or as in `model config`, `optimizer state`.
 _OTHER = (
@@ -39,7 +39,7 @@ _DONE = re.compile(
 )
 _UNDER_WAY = re.compile(
     r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting|(?:started|starting)\b(?= (?:\w+ ){0,4}save\b))\b"
-    r"|(?:^\W{0,40}|[\]:|>-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
+    r"|(?:^\W{0,40}|[\]:|>,-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
 )
 _AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$")  # no setting: `save model freq`
 _ENDS = re.compile(r"\b(?:done|finished|completed?)\b")

@@ -13,7 +13,7 @@ import pytest
 
 from memwatch.core.events import GenerationSeen
 from memwatch.errors import SourceError
-from memwatch.sources.log.tensorboard_events import TensorBoardEvents, is_event_file
+from memwatch.sources.tensorboard_events import TensorBoardEvents, is_event_file
 from support.wheels import TRACKERS
 
 VERSION = b"\x09" + bytes(8) + b"\x1a\x0dbrain.Event:2"
