@@ -89,7 +89,8 @@ def test_two_heaps_suffice_where_memory_was_seen_to_grow_all_the_time(
 ):
     """With less confidence than three: a look at a large heap takes most of what a minute allows."""
     heaps, names = ExaminationHistory(0.0), ExaminationHistory(0.0, of_names=True)
-    for generation, one in enumerate(kept("__main__.Record", generations=generations), 1):
+    found = kept("__main__.Record", items=lambda n: {"__main__.Trainer.kept": (16 * n, None)}, generations=generations)
+    for generation, one in enumerate(found, 1):
         names.add(examined(generation, used=one["used"]))
         if generation in (first, generations):
             heaps.add(examined(generation, **one))

@@ -74,6 +74,7 @@ class AttributeGrowth:
     tensors_per_unit: float  # the growth in number of torch's tensors in it
     driver: GrowthDriver | None  # the level that counts its items
     gains_objects: bool  # more are in it; else the same ones became larger
+    gains_items: bool  # it is a container that was there before, with more items
     has_halved: bool  # at an earlier examination
 
     @property
@@ -99,6 +100,7 @@ def attribute_growths(
         before, after = _count(type_, path, first), _count(type_, path, latest)
         risen = 0 if before is None or after is None else after - before
         level, (items_before, _) = _fill_level(growth.name, latest), first.items.get(growth.name, (0, None))
+        items_after, _ = latest.items.get(growth.name, (0, None))
         fills = level is not None and level.value > items_before
         yield AttributeGrowth(
             growth=growth,
@@ -117,6 +119,8 @@ def attribute_growths(
             driver=counted.get(growth.name)
             or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
             gains_objects=_gains_objects(growth, first, latest),
+            gains_items=items_after > items_before
+            and (items_before > 0 or first.path_counts.get((type_, path), 0) > 0),
             has_halved=history.has_halved(growth.name),
         )
 

@@ -253,6 +253,8 @@ def _heap_causes(
             findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
         if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
             findings[-1] = _with_sum(findings[-1], kept)
+    if history.required_rises < MIN_STEPS:
+        findings = [one for one in findings if one.holder or one.cause not in VAGUE]
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
@@ -400,6 +402,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
     else:
         # as state that is made when it is first needed, or what a function works with
         if growth.steps < SEVERAL and (attribute.has_halved or not attribute.gains_objects):
+            return None
+        if growth.steps < MIN_STEPS and not attribute.gains_items:  # it leads to much of the program, or is new
             return None
         cause = next(cause for cause, fits in RULES if fits(attribute))
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:

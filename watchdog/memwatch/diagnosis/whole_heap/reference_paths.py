@@ -29,6 +29,8 @@ _GARBAGE_SAMPLED, _MAX_IN_CYCLES = 16, 1 << 13
 _MAX_SEARCHED = 1 << 19  # Objects that are searched for circles; beyond, a circle is assumed.
 # Shapes that hold nothing, or (classes) hold it in a dict of their own. Such an object replaced a freed holder.
 _NO_HOLDERS = {"weak", "class", "str", "int", "bytes", "bytearray", "array"}
+# Of a module its dict holds; a bound method of a list or dict, as `children.remove`, belongs to what is in that.
+_NAMELESS_HOLDERS = {"module", "builtin_function_or_method"}
 _FRAMES = {"frame", "generator", "coroutine", "async_generator"}
 _MODULES = "sys.modules[k]"
 # Types of which no object is the holder that a user looks for.
@@ -118,7 +120,9 @@ class _ReferrerSearch:
         starts = np.array([self._path(i, "") for i in range(len(sought))], np.int64)
         self._below = _summed(objects, starts[sets], np.ones(len(objects), np.int64))
         types = self._heap.types
-        self._holds = np.array([kind.shape not in _NO_HOLDERS and kind.name != "module" for kind in types], bool)
+        self._holds = np.array(
+            [kind.shape not in _NO_HOLDERS and kind.name not in _NAMELESS_HOLDERS for kind in types], bool
+        )
         self._is_through = np.array(
             [kind.shape in (*THROUGH, "exception") or kind.name in _THROUGH for kind in types], bool
         )
