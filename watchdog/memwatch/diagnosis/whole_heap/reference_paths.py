@@ -130,6 +130,7 @@ class _ReferrerSearch:
         self._steps: list[References] = []  # that led to holders
         self._passed = np.zeros(len(self._heap.addresses), bool)  # holders of earlier steps
         self._searched = 0
+        self._assumed = np.zeros(len(self._heap.addresses), bool)  # objects for whose holders a circle was assumed
 
     def paths(self) -> list[Counter[str]]:
         """Return for each set the number of objects by each path from a name."""
@@ -196,7 +197,7 @@ class _ReferrerSearch:
         above = _summed(sources[goes_on], paths[goes_on], counts[goes_on])
         goes_on = self._end_at_types(above)
         above = _Paths(above.objects[goes_on], above.paths[goes_on], above.counts[goes_on])
-        held = np.isin(below.objects, references.targets)
+        held = np.isin(below.objects, references.targets) | self._assumed[below.objects]  # another path may lead there
         self._add_unnamed(_Paths(below.objects[~held], below.paths[~held], below.counts[~held]))
         self._below = _most_common(above)
         led = np.isin(references.sources, self._below.objects)
@@ -230,6 +231,7 @@ class _ReferrerSearch:
             self._searched += len(below) + int(number.sum())
             if self._searched > _MAX_SEARCHED:
                 found[pairs] = True
+                self._assumed[starts[pairs]] = True
                 break
             pairs, below = np.repeat(pairs, number), held[ragged(first, number)]
             found[pairs[below == ends[pairs]]] = True
