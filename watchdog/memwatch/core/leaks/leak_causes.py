@@ -253,8 +253,8 @@ def _heap_causes(
             findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
         if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
             findings[-1] = _with_sum(findings[-1], kept)
-    if history.required_rises < MIN_STEPS:
-        findings = [one for one in findings if one.holder or one.cause not in VAGUE]
+    # One rise alone, of something without a name, is nothing to tell.
+    findings = [one for one in findings if one.growth.steps >= MIN_STEPS or one.holder or one.cause not in VAGUE]
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
