@@ -27,7 +27,7 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
-from memwatch.sources.log.log_choice import named_logs, require_one_log
+from memwatch.sources.log.log_choice import named_logs, open_log, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.whole_log_scan import scan_log
@@ -37,7 +37,7 @@ from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
-from memwatch.sources.tensorboard_events import TensorBoardEvents, is_event_file
+from memwatch.sources.tensorboard_events import is_event_file
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
 
@@ -171,24 +171,20 @@ def _heap(config: Config, facts: TargetFacts) -> str:
 
 def _latest_generation(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
-    presets, preset = configured_presets(config), None
-    if is_event_file(path):
-        with closing(TensorBoardEvents(path)) as steps:
-            seen = [event for event in steps.poll(0.0) if isinstance(event, GenerationSeen)]
-            while steps.catching_up:
-                seen += [event for event in steps.poll(0.0) if isinstance(event, GenerationSeen)]
-            count, total, preset = "", None, "TensorBoard"
-    elif path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
+    presets = configured_presets(config)
+    if not is_event_file(path) and path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
         scan = scan_log(path, presets)
         seen = [marker.event for marker in scan.markers if isinstance(marker.event, GenerationSeen)]
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", scan.total, scan.preset
     else:
-        with closing(LogSource(path, presets)) as source:
+        with closing(open_log(path, presets)) as source:
             events = list(source.poll(0.0))
             while source.catching_up:
                 events += source.poll(0.0)
             seen = [event for event in events if isinstance(event, GenerationSeen)]
-            count, total, preset = "", source.finder.total, source.finder.preset
+            count, total, preset = "", None, "TensorBoard"
+            if isinstance(source, LogSource):
+                total, preset = source.finder.total, source.finder.preset
     if not seen:
         return ""
     of = f" of {total}" if total else ""

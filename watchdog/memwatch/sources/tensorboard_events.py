@@ -15,20 +15,20 @@ from struct import unpack_from
 from memwatch.core.events import Event, GenerationSeen
 from memwatch.core.text_and_units import printable
 from memwatch.errors import SourceError
+from memwatch.sources.log.log_source import MAX_POLL_CPU_SECONDS
 from memwatch.sources.log.log_tail import open_regular_file
 
-_NAME = "events.out.tfevents"
+EVENT_FILE = "events.out.tfevents"  # begins the name of each
 _HEAD_BYTES, _CHECKSUM_BYTES = 12, 4  # before and after the data of a record
 _MOST_BYTES = 1 << 31  # of one record, which is what protobuf allows
 _LOOKED_AT_BYTES = 64  # of its data: the step comes first, before what was written at it
 _CHUNK_BYTES = 128 * 1024
-_MAX_POLL_CPU_SECONDS = 0.035  # in one poll, so that samples of memory are not delayed
 _STEP, _SUMMARY = 2, 5  # fields
 _FIXED_BYTES = {1: 8, 5: 4}  # of a field, by its wire type
 
 
 def is_event_file(path: Path | str) -> bool:
-    return Path(path).name.startswith(_NAME)
+    return Path(path).name.startswith(EVENT_FILE)
 
 
 class TensorBoardEvents:
@@ -58,7 +58,7 @@ class TensorBoardEvents:
             self._fd, _ = open_regular_file(self.paths[0])
             self._old_bytes = os.fstat(self._fd).st_size
         step, was_old = self._step, self._byte < self._old_bytes
-        until = self._cpu_seconds() + _MAX_POLL_CPU_SECONDS
+        until = self._cpu_seconds() + MAX_POLL_CPU_SECONDS
         while has_more := self._read_chunk(self._fd):
             if self._cpu_seconds() >= until:
                 break

@@ -146,7 +146,7 @@ class _ReferrerSearch:
     def _name_namespaces(self) -> None:
         """Add the paths from modules and classes; where many modules have the same, it is sys.modules that grows.
 
-        Only those to the most objects are told with the full name of a class, which takes time to read.
+        The full name of a class takes time to read: only the paths to the most objects get it.
         """
         program = self._finder.program
         for found, named in zip(self._found, self._in_namespaces, strict=True):

@@ -75,7 +75,7 @@ class LogSource:
 
     @property
     def unit(self) -> str | None:
-        """The unit of the log's counter; None: none is known yet."""
+        """The unit of the log's counter; None until one is found."""
         return self.finder.unit
 
     @property

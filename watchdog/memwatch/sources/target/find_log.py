@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from pathlib import Path
@@ -16,6 +16,7 @@ from memwatch.sources.checkpoint_files import name_suggests_checkpoint
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_lineage
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
+from memwatch.sources.tensorboard_events import EVENT_FILE
 
 SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)
 _MAX_ANCESTORS, _MAX_PROCESSES = 3, 64  # of a pipeline (python | tee, in a script), and of the trainer's own (chosen)
@@ -30,8 +31,8 @@ _CONTAINER_LOGS = (  # Docker, Kubernetes, Podman
 _OPEN_LOG = re.compile(r"\.(?:log|out|err|txt|csv|jsonl)$|(?:^|/)(?:log|stdout|stderr)$", re.IGNORECASE)
 # Written by wandb, Lightning's CSVLogger, stable-baselines3 and Ray, Ultralytics; opened for each line, or by a helper.
 _FOLDER_LOGS = ("output.log", "metrics.csv", "progress.csv", "results.csv")
-_EVENT_FILE = "events.out.tfevents"
-_NO_LOGS = (("trainer_state.json", "trainer_state.json"), (_EVENT_FILE, "TensorBoard's event files"))
+_Entry = tuple[str, str, os.stat_result]  # name, path and status of a file
+_NO_LOGS = (("trainer_state.json", "trainer_state.json"), (EVENT_FILE, "TensorBoard's event files"))
 
 
 def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[Path]:
@@ -42,9 +43,10 @@ def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[
     """
     found = [*_output_files(facts, root), *_container_logs(facts, root, host), *_slurm_logs(facts)]
     found += _open_logs(facts.target.pid, root)
+    in_folder = list(_walk(facts))
     if not found:
-        found += _folder_logs(facts)
-    found += _event_files(facts)  # coarse: the last resort
+        found += _folder_logs(in_folder)
+    found += _event_files(facts, in_folder)  # coarse: the last resort
     own = set(filter(None, (_identity(f"/proc/self/fd/{number}") for number in (1, 2))))
     return [Path(path) for path in dict.fromkeys(found) if _identity(path) not in own]
 
@@ -120,22 +122,21 @@ def _slurm_logs(facts: TargetFacts) -> Iterator[str]:
             yield str(Path(folder or "", name))
 
 
-def _folder_logs(facts: TargetFacts) -> list[str]:
+def _folder_logs(in_folder: Sequence[_Entry]) -> list[str]:
     """The latest log of the first kind that is there; none where two of a kind are being written."""
-    there = [(name, path, status) for name, path, status in _walk(facts) if name in _FOLDER_LOGS]
     for wanted in _FOLDER_LOGS:
-        logs = sorted((status.st_mtime, path) for name, path, status in there if name == wanted)
+        logs = sorted((status.st_mtime, path) for name, path, status in in_folder if name == wanted)
         if len(logs) == 1 or _are_apart(logs):
             return [logs[-1][1]]
     return []
 
 
-def _event_files(facts: TargetFacts) -> list[str]:
+def _event_files(facts: TargetFacts, in_folder: Sequence[_Entry]) -> list[str]:
     """TensorBoard's largest file that names this process, else the latest one; none where two are being written.
 
     events.out.tfevents.1795973277.host.22538.0: the time, the host, the process, a number
     """
-    there = [(path, status) for name, path, status in _walk(facts) if name.startswith(_EVENT_FILE)]
+    there = [(path, status) for name, path, status in in_folder if name.startswith(EVENT_FILE)]
     process = re.findall(rb"^NSpid:.*?(\d+)$", facts.status, re.MULTILINE) or [str(facts.target.pid).encode()]
     own = [(path, status) for path, status in there if f".{process[0].decode()}." in path.rpartition("/")[2]]
     if own:
@@ -149,7 +150,7 @@ def _are_apart(written: list[tuple[float, str]]) -> bool:
     return len(written) > 1 and written[-2][0] < written[-1][0] - _RECENT_SECONDS
 
 
-def _walk(facts: TargetFacts) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk(facts: TargetFacts) -> Iterator[_Entry]:
     """Yield name, path and status of its user's files in its folder that were written since it began."""
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - facts.target.start_ticks / os.sysconf("SC_CLK_TCK")
     began, left = time.time() - age, _MAX_ENTRIES
