@@ -246,7 +246,9 @@ import sys, time
 print("ready", flush=True)
 kept = []
 def keep():
-    kept.append(bytearray(1 << 20))
+    for _ in range(100):  # so slowly that it is seen beside other work, too
+        kept.append(bytearray(4096))
+        sum(range(2000))
 while True:
     keep()
     time.sleep(0.02)

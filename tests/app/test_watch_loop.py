@@ -144,10 +144,10 @@ class FakeWaker:
     """Remembers what it was told to look out for."""
 
     def __init__(self) -> None:
-        self.armed, self.rings, self.rung = list[tuple[Sequence[int], bool]](), 0, False
+        self.armed, self.rings, self.rung = list[Sequence[int]](), 0, False
 
-    def set_thresholds(self, cgroup: object, limit: Limit, headrooms: Sequence[int], hurried: bool) -> None:
-        self.armed.append((headrooms, hurried))
+    def set_thresholds(self, cgroup: object, limit: Limit, headrooms: Sequence[int]) -> None:
+        self.armed.append(headrooms)
 
     def consume_wakeup(self) -> bool:
         self.rings += 1
@@ -568,14 +568,12 @@ def test_the_waker_is_told_what_to_look_out_for_now_and_then_and_when_it_rang() 
     bench = Bench()
     bench.run(22)
     assert (bench.waker.rings, len(bench.waker.armed)) == (22, 3), "every 10 s"
-    rooms, hurried = bench.waker.armed[-1]
-    assert rooms == bench.engine.wake_thresholds()[2] and not hurried
+    assert bench.waker.armed[-1] == bench.engine.wake_thresholds()[2]
     bench.waker.rung = True
     bench.script.rate = 100 * GB
     bench.samples.used = 90 * GB
     bench.run(23)
     assert len(bench.waker.armed) == 4
-    assert bench.waker.armed[-1][1], "looks are due so soon that there is no time to arm anything"
 
 
 def test_a_sleep_that_ended_by_itself_is_followed_by_no_question_why() -> None:

@@ -73,6 +73,11 @@ DIED = {
         f"ERROR: {CUDA}\nEffective GPU memory usage: 100.00%\nMemory pool usage: 15 GiB\nStacktrace:\n  [1] alloc\n",
         *(f"ERROR: {CUDA}", 1, None),
     ),
+    "MATLAB's stack": (
+        f"Error using gpuArray/max\n{CUDA} on device. If\nthe problem persists, reset the GPU.\n\n"
+        "Error in processEpoch (line 228)\nnet.eval(inputs, params)\n\nError in train (line 66)\n[net] = run(net)\n",
+        *(f"{CUDA} on device. If", 1, None),
+    ),
     "a shell reports it": (f"{ABORT}a.sh: line 34:  4482 Aborted                 (core dumped) ./skip -epoch 1\n",
                            "what(): std::bad_alloc", 134, None),
     "its launcher ended the others": (f"{TRACEBACK}{OOM}\n>> Shutting down trainer...\nzsh: terminated  ./run.sh\n",
@@ -112,6 +117,14 @@ GRAPH = (
 )
 MONITORED = {
     "a task of Ray's": (f"{TRACEBACK}{RAY}\nMemory on the node was 15.2 GB\nTop 3 memory users:\n", RAY, 1, None),
+    "the processes of a job": (
+        "Job 104 has exceeded memory allocation on n1\n" + 'Process "python", pid 4039488, rss 5211, vmem 7325\n' * 40,
+        *("Job 104 has exceeded memory allocation on n1", None, "SIGKILL"),
+    ),
+    "what other ranks print then": (
+        "under_oom detected for 5 seconds.\nn1: rank 19 died from signal 9\n" + "a.out 0018B Unknown Unknown\n" * 40,
+        *("under_oom detected for 5 seconds.", None, "SIGKILL"),
+    ),
     "a driver that ended by a signal": (f"{RAY}\nray::train()\n", RAY, None, "SIGKILL"),
     "its own status": (f"{RAY}\nray::train()\n", RAY, 17, None),
     "advice after it": (

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import tables
 from gallery.catalogue import CATALOGUE, Program
-from memwatch.core.examination import ALLOCATED_BUFFER_FILLS
+from memwatch.core.examination import ALLOCATED_BUFFER_FILLS, MODEL_GROWS
 from support.markdown import placed
 
 COLUMNS = (
@@ -90,8 +90,8 @@ def row(run: Run, program: Program) -> list[str]:
 
 
 def _blamed(run: Run, program: Program) -> list[str]:
-    """What a healthy run was blamed for: not its own buffer, of which it is said that it fills and will fit."""
-    own = re.compile(rf"{ALLOCATED_BUFFER_FILLS}: .*(?:{program.fills or program.cause})")
+    """What a healthy run was blamed for: not its own buffer, which fills and will fit, nor a model that gains trees."""
+    own = re.compile(rf"{ALLOCATED_BUFFER_FILLS}: .*(?:{program.fills or program.cause})|{MODEL_GROWS}: ")
     return [one for one in run["findings"] if not own.match(one)]
 
 

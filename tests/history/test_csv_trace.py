@@ -101,7 +101,7 @@ def test_what_was_written_is_read_again(tmp_path):
     target = Target("boot", 1, 1)
     usages = (Usage("host", 5, Limit(10, "host", 5)),)
     told = [
-        Attached(100.0, target, "a"),
+        Attached(100.0, target, "a", age_seconds=17.5),
         GenerationSeen(100.0, 3.0, 25, "epoch"),
         GaugeSeen(100.0, "buffer", 448.0, 5000.0),
         GaugeSeen(100.0, "loss", 0.5),
@@ -120,6 +120,7 @@ def test_what_was_written_is_read_again(tmp_path):
     ]
     checkpoints = [(e.state, e.t - e.still_seconds, e.seconds) for e in events if isinstance(e, CheckpointSeen)]
     assert checkpoints == [("writing", 0.5, None), ("saved", 0.75, 0.5)]
+    assert [e.age_seconds for e in events if isinstance(e, Attached)] == [17.5]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from support.stopwatch import Stopwatch
 pytestmark = pytest.mark.integration
 
 MIB = 2**20
-MOST_RSS_BYTES = 30 * MIB
+# 29.8 to 30.3 MiB (measured): how much of the libraries' files counts depends on what the page cache has of them.
+MOST_RSS_BYTES = 32 * MIB
 MOST_SCRAPED_RSS_BYTES = 44 * MIB  # the first scrape imports prometheus_client
 # Of a core of the machine on which REFERENCE_SHARE was measured, in the first minute, with examinations, a generation
 # each 3 s, JSON lines, pages and a history: 0.0023 to 0.0031 in a week of runs.

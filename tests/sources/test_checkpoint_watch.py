@@ -179,6 +179,17 @@ def test_closed_and_renamed_between_two_looks(tmp_path, folder):
     assert trainer.steps(12) == []
 
 
+def test_closed_and_renamed_between_two_looks_though_most_was_written_before_the_watch(tmp_path):
+    """Its bytes since then are too few to tell that the trainer wrote it: that it was seen open does."""
+    with (tmp_path / "model.pt.tmp").open("wb") as file:
+        grow(file, 900_000)
+        trainer = Watched(tmp_path)
+        grow(file, 100_000)
+        assert trainer.steps(12) == ["writing", "writing"]
+    (tmp_path / "model.pt.tmp").replace(tmp_path / "model.pt")
+    assert trainer.steps(8) == ["saved"]
+
+
 def test_a_temporary_file_that_is_removed_is_nothing(tmp_path):
     trainer = Watched(tmp_path)
     with (tmp_path / "model.pt.tmp").open("wb") as file:

@@ -179,10 +179,8 @@ class Thresholds:
         self._rooms: Sequence[int] = ()
         self._rung = False
 
-    def set_thresholds(
-        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
-    ) -> None:
-        if self._are_there and not (hurried and self._rooms):
+    def set_thresholds(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int]) -> None:
+        if self._are_there:
             self._rooms = headrooms
 
     def consume_wakeup(self) -> bool:

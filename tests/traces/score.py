@@ -3,6 +3,7 @@
 cd tests && python -m traces.score                            # the held-out run: seeds 11000 to 11015, all families
 python -m traces.score --seeds 0:4 --only gc_teeth --verbose  # tuning: seeds below 11000
 python -m traces.score --data ../../shared/traces/data        # ID.csv or ID.csv.gz beside ID.json
+python -m traces.score --data FOLDER --attach-at 0.5          # watched from half of the life on
 python -m traces.score --forecaster predict_linear            # or static90, static95, theil_sen
 python -m traces.score --write FOLDER                         # the traces as files, not scored
 """
@@ -10,7 +11,9 @@ python -m traces.score --write FOLDER                         # the traces as fi
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
+import io
 import json
 import tempfile
 import time
@@ -18,9 +21,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from memwatch.errors import MemwatchError
 from traces.families import FAMILIES, HELD_OUT
@@ -30,6 +33,7 @@ from traces.labels import label
 from traces.runs import to_csv
 
 STANDARD = range(HELD_OUT, HELD_OUT + 16)
+LASTING = ("limit", "gpu_limit", "gen", "total_gens")  # columns whose latest value holds where a cell is empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,39 @@ def data_tasks(folder: Path, only: Sequence[str] = ()) -> list[Task]:
     return sorted(found, key=lambda task: task.family)
 
 
-def score(task: Task, forecaster: str = "memwatch", knows_checkpoint: bool = True) -> Judgement:
+def score(task: Task, forecaster: str = "memwatch", knows_checkpoint: bool = True, attach_at: float = 0.0) -> Judgement:
     """Makes (or reads) the trace, runs the forecaster over it, judges its lines."""
-    if task.label_path is not None:
-        told = json.loads(task.label_path.read_text())
-        plain = task.label_path.with_suffix(".csv")
-        return _scored(told, plain if plain.exists() else plain.with_suffix(".csv.gz"), forecaster, knows_checkpoint)
     with tempfile.TemporaryDirectory(prefix="trace-") as folder:
-        return _scored(*write(task, Path(folder)), forecaster, knows_checkpoint)
+        if task.label_path is not None:
+            told = json.loads(task.label_path.read_text())
+            path = task.label_path.with_suffix(".csv")
+            path = path if path.exists() else path.with_suffix(".csv.gz")
+        else:
+            told, path = write(task, Path(folder))
+        if attach_at > 0.0:
+            told, path = begun_late(told, path, attach_at, Path(folder))
+        return _scored(told, path, forecaster, knows_checkpoint)
+
+
+def begun_late(told: dict[str, Any], path: Path, share: float, folder: Path) -> tuple[dict[str, Any], Path]:
+    """The label and the trace of a watch that begins after this share of the life; it knows the trainer's age."""
+    with _open(path) as raw, io.TextIOWrapper(raw) as text:
+        rows = list(csv.DictReader(text))
+    first_t, end_t = float(rows[0]["t"]), told["oom_t"] or float(rows[-1]["t"])
+    begins_t = first_t + share * (end_t - first_t)
+    kept = [row for row in rows if float(row["t"]) >= begins_t] or rows[-1:]
+    known: dict[str, str] = {}
+    for row in takewhile(lambda row: row is not kept[0], rows):
+        known |= {name: row[name] for name in LASTING if row.get(name)}
+    kept[0] |= {name: kept[0][name] or value for name, value in known.items()}
+    kept[0]["age"] = f"{float(kept[0]['t']) - first_t:.3f}"
+    late = folder / f"{told['id']}-late.csv"
+    with late.open("w") as file:
+        table = csv.DictWriter(file, dict.fromkeys((*rows[0], "age")), lineterminator="\n")
+        table.writeheader()
+        table.writerows(kept)
+    looks = {name: [look for look in told[name] if look["t"] >= begins_t] for name in ("verdicts", "slopes")}
+    return {**told, **looks, "eta": [t for t in told["eta"] if t >= begins_t]}, late
 
 
 def write(task: Task, folder: Path) -> tuple[dict[str, object], Path]:
@@ -92,9 +121,11 @@ def _open(path: Path) -> IO[bytes]:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
-def scores(todo: Sequence[Task], forecaster: str, knows_checkpoint: bool, jobs: int) -> list[Judgement]:
+def scores(
+    todo: Sequence[Task], forecaster: str, knows_checkpoint: bool, jobs: int, attach_at: float = 0.0
+) -> list[Judgement]:
     """All of them, in order."""
-    one = partial(score, forecaster=forecaster, knows_checkpoint=knows_checkpoint)
+    one = partial(score, forecaster=forecaster, knows_checkpoint=knows_checkpoint, attach_at=attach_at)
     if jobs <= 1:
         return [one(task) for task in todo]
     with ProcessPoolExecutor(jobs) as pool:
@@ -173,6 +204,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="labelled traces instead of made ones")
     parser.add_argument("--forecaster", choices=FORECASTERS, default="memwatch")
     parser.add_argument("--without-checkpoint", action="store_true", help="the forecaster is not told what one takes")
+    parser.add_argument(
+        "--attach-at", type=float, default=0.0, metavar="SHARE", help="of the life: when a watch begins"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="raw figures of each trace")
     parser.add_argument("--verbose", action="store_true", help="what is wrong, trace by trace")
@@ -186,7 +220,7 @@ def main() -> None:
             write(task, asked.write)
         return
     began = time.perf_counter()
-    judged = scores(todo, asked.forecaster, not asked.without_checkpoint, asked.jobs)
+    judged = scores(todo, asked.forecaster, not asked.without_checkpoint, asked.jobs, asked.attach_at)
     seconds = time.perf_counter() - began
     if asked.json:
         print(json.dumps({"figures": figures(judged).as_dict(), "traces": [asdict(j) for j in judged]}))

@@ -35,7 +35,7 @@ from memwatch.sources.memory.memory_wakeup import CgroupWaker
 
 reader = CgroupReader(int(sys.argv[1]))
 wakes, cgroup = CgroupWaker(reader.level_directories), reader.read_memory(0.0)
-wakes.set_thresholds(cgroup, Limit(140 << 20, f"cgroup {cgroup.levels[0].path}", 100 << 20), (50 << 20,), hurried=False)
+wakes.set_thresholds(cgroup, Limit(140 << 20, f"cgroup {cgroup.levels[0].path}", 100 << 20), (50 << 20,))
 poll = select.poll()
 poll.register(wakes.fileno(), select.POLLIN)
 calm = not poll.poll(2000)

@@ -77,6 +77,12 @@ def test_a_young_run_is_believed_from_some_generations_on_where_no_later_checkpo
     assert (soon.is_believed, later.is_believed) == (believed, False)
 
 
+def test_a_program_that_ran_long_before_the_watch_has_loaded():
+    context = asking(1.0, LOADING_LEADS * LEAD)
+    context.resource.started_t = -1000.0
+    assert context.growth_seen_seconds == 1000.0 and context.p_limit_reached > LIKELIER
+
+
 def test_a_forecast_that_may_be_wrong_is_believed_as_far_as_it_goes():
     assert asked(1.0, 1e9, points=10**8, never=0.5) == pytest.approx(0.5, rel=1e-3)
 

@@ -138,6 +138,17 @@ def test_others_in_the_cgroup_are_reported_once_and_their_growth_is_told():
     assert watch.engine.snapshot().neighbours is None, "those were beside the process before"
 
 
+def test_what_a_program_is_made_to_do_is_no_leak():
+    """As a model that gains trees; a cause that is a leak, found later, makes it one."""
+    watch = Watch()
+    watch.script.says = replace(growing(20_000.0), verdict=Verdict.LEAK)
+    for is_no_leak, verdict in ((False, Verdict.LEAK), (True, Verdict.GROWING), (False, Verdict.LEAK)):
+        watch.engine._monitor.know_growth(is_no_leak)
+        watch.engine._monitor.invalidate_outlooks()
+        watch.look(2)
+        assert watch.engine.snapshot().resources[0].verdict is verdict
+
+
 def test_a_moment_of_alarm_is_no_warning():
     watch = Watch()
     watch.script.says = growing(1800)

@@ -58,7 +58,7 @@ def over_time(bins: TimeBins, gauges: Mapping[str, GaugeReadings] = {}) -> Fitte
 
 def test_even_generations_need_no_clock() -> None:
     found = course(EVEN, lambda t, x: 20 * GB + 2 * GB * x)
-    assert [strand.regressor.name for strand in found.components] == ["course"]
+    assert [strand.regressor.name for strand in found.components] == ["index"]
     assert found.slope == pytest.approx(2 * GB, rel=0.05)
     assert found.by_generation and found.periodic_peak is None
 
@@ -68,7 +68,7 @@ def test_growth_by_the_hour_is_told_from_growth_by_the_generation() -> None:
     assert hourly.components[0].regressor.name == "time" and hourly.components[0].weight > 0.9
     assert hourly.slope == pytest.approx(0.02 * GB * hourly.schedule.generation_seconds, rel=0.05)
     counted = course(LENGTHS, lambda t, x: 20 * GB + 2 * GB * x)
-    assert counted.components[0].regressor.name == "course" and counted.components[0].weight > 0.9
+    assert counted.components[0].regressor.name == "index" and counted.components[0].weight > 0.9
     assert counted.slope == pytest.approx(2 * GB, rel=0.05)
 
 
@@ -136,7 +136,7 @@ def endless(seconds: float) -> GaugeReadings:
 )
 def test_a_gauge_that_explains_nothing_is_not_asked(growth: float, gauge: Callable[[float], GaugeReadings]) -> None:
     rhythm, t = lived(EVEN, lambda t, x: 20 * GB + growth * x)
-    assert [s.regressor.name for s in over(rhythm, t, None, {"buffer": gauge(t)}).components] == ["course"]
+    assert [s.regressor.name for s in over(rhythm, t, None, {"buffer": gauge(t)}).components] == ["index"]
 
 
 def test_what_comes_and_goes_in_each_generation_stands_above_the_level() -> None:

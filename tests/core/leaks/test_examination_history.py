@@ -149,6 +149,19 @@ def test_objects_stand_where_they_were_counted_though_sizes_were_read_later():
     assert evidence.heap_growth().per_unit == MB
 
 
+def test_attributes_stand_where_their_sizes_began_to_be_read_with_the_memory_of_then():
+    """A throttled examination pauses while it follows a long chain, whose older parts stay as they are."""
+    evidence = ExaminationHistory(0.0)
+    for index in range(1, 6):
+        evidence.begin_generation(100.0 * index, float(index))
+        evidence.add_phase_reading(100.0 * index, index * MB)
+    event = examined(1, containers={"__main__.T.kept": MB})
+    census = replace(event.found.census, sizing_seconds=250.0, measuring_seconds=200.0)
+    evidence.add(replace(event, found=replace(event.found, census=census, after_seconds=400.0)))
+    (record,) = evidence.records
+    assert (record.position, record.used_bytes, record.counted_position) == (3.0, 3 * MB, 2.5)
+
+
 def test_within_a_generation_that_had_begun_before_the_watch_an_examination_stands_where_it_was_made():
     evidence = ExaminationHistory(0.0)
     evidence.add(examined(1, t=160.0, containers={"__main__.T.kept": 40 * MB}))  # 40 s before the second generation

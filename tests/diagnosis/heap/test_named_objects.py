@@ -249,6 +249,35 @@ def test_capacities_are_read_and_bookkeeping_is_no_holder(held: Census) -> None:
     assert not any(".locals" in one.path for one in (*held.containers, *held.holders))
 
 
+REPLICAS = """
+import sys
+from contextlib import ExitStack
+class Layer:
+    def __init__(self): self.parameters = {"weight": bytes(50_000), "bias": bytes(500)}
+class Policy:
+    def __init__(self): self.modules = {"first": Layer(), "last": Layer()}
+class Replica:
+    def __init__(self): self.policy = Policy()
+    def __enter__(self): return self
+    def __exit__(self, *exc): pass
+class Pool(ExitStack):
+    def launch(self): return self.enter_context(Replica())
+pool = Pool()
+for _ in range(200): pool.launch()
+def main():
+    print("ready", flush=True)
+    sys.stdin.read()
+main()
+"""
+
+
+def test_a_record_of_few_parts_is_no_level_of_its_own() -> None:
+    """An ExitStack has tuples with bound methods of what has dicts of layers with dicts of weights."""
+    with running([sys.executable, "-c", REPLICAS]) as program:
+        sizes = {one.path: one.bytes for one in looked(program.pid).containers}
+    assert sizes["__main__.Pool._exit_callbacks"] == pytest.approx(200 * 2 * 51_000, rel=0.15)
+
+
 MADE = {"mmap": "mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE)", "numpy": "numpy.zeros(64 << 20, dtype='u1')"}
 
 
@@ -350,6 +379,7 @@ train()
         ("capacity=1000, limit=300", 1000),
         ("budget=1_900_000", 200),  # it is full
         ("limit=150", None),  # there is more already
+        ("max_image_size=300, max_words=9000", 300),  # of its own name
     ],
 )
 def test_a_bound_that_an_owner_states_is_the_capacity(bounds: str, capacity: int | None) -> None:

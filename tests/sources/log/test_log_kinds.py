@@ -126,6 +126,7 @@ TOTALS = {
         |total_train_steps=50|target steps 50|Start 50 train steps.""",
     "iteration": """n_iterations: 50|--iterations 50|max_iters = 50|num_iters: 50|MAX_ITER: 50|iterations: 50|niter=50
         |iters: 50""",
+    "trial": "Starting hyperparameter optimization with 50 trials|Running 50 trials",
     "generation": "n_gen: 50|generations = 50|--generations 50|MAX_GENERATIONS=50|ngen=50|Running 50 generations",
 }
 

@@ -100,12 +100,49 @@ def test_a_total_that_the_index_passes_was_none() -> None:
     assert (finder.unit, finder.total) == ("step", None)
 
 
-def test_a_clock_that_stands_is_replaced_by_one_that_goes_on() -> None:
+def test_a_clock_goes_on_in_another_kind_of_lines() -> None:
     text = "".join(f"{'learner' if g < 6 else 'trainer'} at gen {g}, best 0.3\n" for g in range(20))
     finder, hits = find(text, bare=True)
-    marks = [hit.event for hit in hits if isinstance(hit.event, GenerationSeen)]
-    assert (finder.unit, finder.counter_changes) == ("generation", 1 + (marks[-1].index > 5))
-    assert marks[-1].index == 19
+    assert (finder.unit, finder.counter_changes) == ("generation", 1), "nothing begins anew"
+    assert [hit.event.index for hit in hits if isinstance(hit.event, GenerationSeen)] == list(range(20))
+
+
+def test_a_unit_is_counted_in_all_kinds_of_lines_that_go_on() -> None:
+    """The rare line of a summary, and the others between that tell of single units."""
+    text = "".join(
+        f"Generation {g}: best 0.3\n" if g % 10 == 0 else f"new elite in generation {g}\n" if g % 3 else "sampling\n"
+        for g in range(60)
+    )
+    finder, hits = find("Configuration: {'generations': 60, 'elite': 4}\n" + text, bare=True)
+    indices = [hit.event.index for hit in hits if isinstance(hit.event, GenerationSeen)]
+    assert indices[-30:] == [g for g in range(60) if g % 3 or g % 10 == 0][-30:] and finder.counter_changes == 1
+
+
+def test_a_validation_that_counts_the_same_unit_is_not_taken_in() -> None:
+    lines = [f"train step {s} loss 0.3\n" for s in range(10, 400, 10)]
+    for at in (30, 20, 10):
+        lines[at:at] = [f"validating, step {v} loss 0.4\n" for v in range(1, 6)]
+    _, hits = find("".join(lines), bare=True)
+    assert {h.event.index for h in hits if isinstance(h.event, GenerationSeen)} == set(range(10, 400, 10))
+
+
+def test_the_time_of_a_simulation_is_its_clock_also_in_steps_that_differ() -> None:
+    times = [0.005 * n for n in range(1, 41)] + [0.2 + 0.0125 * n for n in range(1, 41)] + [1, 1.5]
+    text = "".join(
+        f"Time = {t:.6g}\n\nCourant Number mean: 0.1 max: 0.5\nExecutionTime = 0.0{n} s\n" for n, t in enumerate(times)
+    )
+    finder, hits = find("Create mesh for time = 0\n" + text, bare=True)
+    assert finder.unit == "time"
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == [float(f"{t:.6g}") for t in times]
+
+
+def test_a_bar_below_another_is_no_clock() -> None:
+    outer = [f"\r {n}%|## | {n}/160 [00:49<1:06:06, 25.10s/it]" for n in range(51)]
+    inner = [f"\n {n}%|### | {n}/368 [00:01<00:55, 1.20it/s]\x1b[A" for n in range(120)]
+    rest = [f"\r {n}%|## | {n}/160 [00:49<1:06:06, 25.10s/it]" for n in range(51, 100)]
+    finder, hits = find("".join([*outer, *inner, *rest]), bare=True)
+    assert [h.event.index for h in hits if isinstance(h.event, GenerationSeen)] == list(range(100))
+    assert (finder.total, finder.counter_changes) == (160, 1)
 
 
 def test_total_phases_and_gauges_that_a_preset_named_before_its_first_marker_are_told_with_it() -> None:
@@ -162,6 +199,8 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
     ("line", "state"),
     [
         ("Checkpoint saved: ckpt.pt", "saved"),
+        ("INFO : saved /runs/results/progress.gensim", "saved"),
+        ("Checkpoint> Saving in path=['./checkpoint/agent/0_Step-0.ckpt']", "writing"),
         ("💾 Saved checkpoint to runs/a/gen_12.pt", "saved"),
         ("saved model to best.pth", "saved"),
         ("Model weights saved in ./out/pytorch_model.bin", "saved"),
@@ -232,6 +271,15 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("skip writing the checkpoint of step 9", None),
         ("failed to save checkpoint: disk full", None),
         ("Checkpoint could not be saved", None),
+        ('  save : "/media/data/models"', None),
+        ("2025-07-07 13:55:26.653 INFO: [SAVE] Best model at epoch 1.", "writing"),
+        ("2025-03-08 18:27:19,139 - INFO - Дообученная модель сохранена в models/0998.pth", "saved"),
+        ("模型已保存: out/best.pt", "saved"),
+        ("Modell gespeichert: out.pt", "saved"),
+        ("modelo guardado en a.h5", "saved"),
+        ("Modèle sauvegardé", "saved"),
+        ("salvando o modelo em x.pt", "writing"),
+        ("Fehler: Modell gespeichert? fehlgeschlagen", None),
         ("Loading the last saved checkpoint ckpt.pt", None),
     ],
 )
@@ -239,6 +287,12 @@ def test_checkpoints(line: str, state: str | None) -> None:
     seen = [e for e in events(line) if isinstance(e, CheckpointSeen)]
     assert [e.state for e in seen] == ([state] if state else [])
     assert all(e.evidence == "log: " + line for e in seen)
+
+
+def test_a_save_without_an_object_is_of_the_model_once_the_training_has_begun() -> None:
+    lines = ["Processing...", "Saving...", *(f"Epoch: {n}\n 391/391 | Loss: 2.{n}\nSaving.." for n in range(4))]
+    seen = [e for e in events("\n".join(lines)) if isinstance(e, CheckpointSeen)]
+    assert [(e.state, e.evidence) for e in seen] == [("writing", "log: Saving..")] * 4
 
 
 def test_what_a_preset_says_of_a_save_counts_alone() -> None:
@@ -280,6 +334,12 @@ def test_what_a_preset_says_of_a_save_counts_alone() -> None:
         ("slurmstepd: error: Exceeded step memory limit at some point.", None),
         ("slurmstepd: error: *** JOB 9 ON node12 CANCELLED AT 2025-11-04T08:41:07 ***", None),
         ("=>> PBS: job killed: mem 8650752kb exceeded limit 8388608kb", "PBS memory limit"),
+        ("Job 104759609 has exceeded memory allocation on node1", "PBS memory limit"),
+        (
+            "under_oom detected for 5 seconds. Cache usage 2 less than minimum 4, re-enabling OOM killer",
+            "PBS memory limit",
+        ),
+        ("RuntimeError: SYNHELPER workspace Allocation of size ::14493510400 failed!", "accelerator out of memory"),
         ("=>> PBS: job killed: walltime 3607 exceeded limit 3600", None),
         ("    except MemoryError:", None),
         ("memory error rate: 0.1", None),

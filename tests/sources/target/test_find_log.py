@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.sources.target.find_log import find_logs, unread_files
+from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, identify, read_target_facts
 
 CONTAINER = "9c0f" * 16
@@ -71,7 +72,7 @@ def later(path: Path, text: str = "epoch,step\n0,9\n", seconds: float = 0.0) -> 
 def test_nothing_is_found_where_nothing_is(folder: Path) -> None:
     (folder / "main.log").write_text("Epoch 1/3\n")  # nobody has it open
     with trainer(folder) as pid:
-        assert found(pid) == [] and unread_files(facts_of(pid)) == ""
+        assert found(pid) == []
 
 
 def test_what_reads_its_pipe_writes_its_log(folder: Path) -> None:
@@ -136,11 +137,16 @@ def test_what_is_written_in_its_folder_since_it_began_is_found(folder: Path) -> 
     later(folder / "lightning_logs/version_0/metrics.csv", seconds=-600)  # of an earlier run
     with trainer(folder) as pid:
         events = [later(folder / f"runs/events.out.tfevents.{i}.host") for i in range(2)]
-        later(folder / "out/checkpoint-500/trainer_state.json")
         assert found(pid) == [], "two are written: they may be of two trainers"
-        assert unread_files(facts_of(pid)) == "TensorBoard's event files and trainer_state.json"
+        later(folder / "out/checkpoint-500/trainer_state.json", seconds=-0.5)
+        state = later(folder / "out/checkpoint-1000/trainer_state.json")
+        assert found(pid) == [state]
+        other = later(folder / "other/trainer_state.json")
+        assert found(pid) == [], "of two trainers, too"
+        other.unlink()
         events[0].unlink()
-        assert found(pid) == [events[1]]
+        assert found(pid) == [events[1], state], "the former has more steps"
+        shutil.rmtree(folder / "out")
         own = [later(folder / f"{part}/events.out.tfevents.9.host.{pid}.0", "x" * i) for i, part in enumerate("abc")]
         assert found(pid) == [own[2]], "the largest of its own"
         metrics = later(folder / "lightning_logs/version_1/metrics.csv")

@@ -15,6 +15,7 @@ from memwatch.errors import AttachError, TargetGoneError
 from memwatch.sources.target.target_facts import (
     identify,
     identify_run,
+    is_interactive,
     is_same_process,
     is_torchrun,
     is_wrapper,
@@ -351,3 +352,21 @@ def test_what_a_shell_runs_is_the_process_with_the_most_memory() -> None:
         assert found is not None and "bytearray" in " ".join(read_argv(found.pid))
         assert read_wrapped(found) is None, "it is no shell"
         os.kill(found.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "/run/kernel-9.json"], True),
+        (["/opt/conda/bin/python", "-m", "colab_kernel_launcher", "-f", "k.json"], True),
+        (["/usr/bin/python3.12"], True),
+        (["/usr/bin/ipython"], True),
+        (["/usr/bin/python3", "/usr/bin/ipython"], True),
+        (["python", "train.py", "--data", "my_ipython_logs"], False),
+        (["python", "-m", "train"], False),
+        (["./train"], False),
+        ([], False),
+    ],
+)
+def test_a_notebooks_kernel_and_a_prompt_are_told_from_programs(argv: list[str], expected: bool) -> None:
+    assert is_interactive(argv) is expected

@@ -19,7 +19,7 @@ from memwatch.app.examination_launcher import ExaminationLauncher, ProcessSnapsh
 from memwatch.app.interrupter import Interrupter, InterruptLock, make_hook, resolve_run_identity
 from memwatch.app.launched_trainer import LaunchedTrainer
 from memwatch.app.sampler import Sampler
-from memwatch.app.signal_handling_look import SignalHandlingLook
+from memwatch.app.signal_handling_check import SignalHandlingCheck
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.app.watch_loop import WatchLoop
 from memwatch.app.watch_session import Lifecycle, WatchSession, sleep_in_slices
@@ -41,7 +41,7 @@ from memwatch.outputs.text.exit_summary import render_summary
 from memwatch.sources.checkpoint_watch import CheckpointWatch
 from memwatch.sources.gpu.gpu_reader import GpuReader
 from memwatch.sources.kernel_files import HeldFile
-from memwatch.sources.log.log_choice import ChosenLog, is_pattern, named_logs, open_log, require_one_log
+from memwatch.sources.log.log_choice import ChosenLog, is_coarse_log, is_pattern, named_logs, open_log, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.marker_presets import Preset, load_presets
 from memwatch.sources.memory.cgroup import CgroupReader
@@ -56,22 +56,23 @@ from memwatch.sources.procfs import HostReader, read_stat
 from memwatch.sources.progress.clocks import Clocks
 from memwatch.sources.progress.heap_clock import HeapClock
 from memwatch.sources.progress.marks import ProgressMarks
-from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs, unread_files
+from memwatch.sources.target.find_log import SEARCH_SECONDS, find_logs
 from memwatch.sources.target.find_process import OPTIONS, find_trainer_pid
 from memwatch.sources.target.systemd_unit import read_exit_status
 from memwatch.sources.target.target_facts import (
     TargetFacts,
     identify,
+    is_interactive,
     is_same_process,
+    read_argv,
     read_scheduler_limit,
     read_target_facts,
     read_torchrun_ranks,
     read_wrapped,
     require_own_proc,
 )
-from memwatch.sources.tensorboard_events import is_event_file
 from memwatch.system import json_and_yaml, package_data, private_files, process_priority
-from memwatch.system.clock import Sleeper
+from memwatch.system.clock import Sleeper, process_age_seconds
 
 if TYPE_CHECKING:
     from memwatch.outputs.terminal.live_view_terminal import LiveView
@@ -95,6 +96,7 @@ WATCH_KEYS = {
 TRACKER_SECONDS_AFTER_STOP = 1.0  # for trackers to send their queued records when memwatch is asked to stop
 TRACKER_SECONDS_AFTER_EXIT = 10.0  # the same when the trainer has ended
 GPU_DEADLINE_SECONDS = 2.0  # a driver that does not answer within this time is reported
+_MAX_READS = 3  # of a trainer that begins another program while it is looked at
 
 
 class TrainerWatch:
@@ -154,8 +156,8 @@ class TrainerWatch:
             self._sources += [checkpoints, self._examinations, self._readers.neighbours, *self._session.sources]
             is_below = self._signals_ranks or facts.is_wrapper
             if not (self._session.is_brief or is_below or config.actions.hook_replaces_signal):
-                look = SignalHandlingLook(facts.target, self._signal_plan, budget=budget)
-                self._sources.append(stack.enter_context(closing(look)))
+                check = SignalHandlingCheck(facts.target, self._signal_plan, budget=budget)
+                self._sources.append(stack.enter_context(closing(check)))
             self._require_room()
             self._add_remarks()
             self._store, attached = self._open_history(stack)
@@ -350,7 +352,7 @@ class TrainerWatch:
         require_one_log(named)
         if not named and self._child is not None:
             return LogSource(self._child.log, presets, catch_up=False)
-        if len(named) == 1 and not is_pattern(named[0]) and not is_event_file(named[0]):
+        if len(named) == 1 and not is_pattern(named[0]) and not is_coarse_log(named[0]):
             return LogSource(named[0], presets)
         opened = partial(open_log, presets=presets)
         if named:
@@ -368,10 +370,9 @@ class TrainerWatch:
             others = f", one of {len(log.paths)} that were found" if len(log.paths) > 1 else ""
             self._remarks.append(f"no --log ({facts.stdout_reason}): following {printable(str(log.path))}{others}")
         else:
-            unread = unread_files(facts)
-            there = f"; in its folder are {unread}, which are not followed" if unread else ""
-            text = f"no log ({facts.stdout_reason}{there}): growth is measured by time alone; name one with --log"
-            self._remarks.append(text)
+            self._remarks.append(
+                f"no log ({facts.stdout_reason}): growth is measured by time alone; name one with --log"
+            )
         return log
 
     def _clocks(self, log: LogSource | ChosenLog) -> EventSource:
@@ -447,7 +448,8 @@ class TrainerWatch:
     def _open_history(self, stack: ExitStack) -> tuple[HistoryStore | None, Attached]:
         """Open the store; return it with the event that begins this watch and names the run."""
         facts = self._facts
-        attached = Attached(self._clock.now(), facts.target, facts.command)
+        age = 0.0 if is_interactive(facts.argv) else round(process_age_seconds(facts.target.start_ticks), 3)
+        attached = Attached(self._clock.now(), facts.target, facts.command, age_seconds=age)
         path = self._config.history_path(os.environ)
         if path is None:
             return None, attached
@@ -593,10 +595,13 @@ def find_target(config: Config, excluded: Collection[tuple[int, int]] = ()) -> T
         raise ConfigError("no trainer is named", f"give one of {OPTIONS}; or use memwatch run")
     require_own_proc()
     find_pid = partial(find_trainer_pid, **asdict(config.target), excluded=excluded)
-    facts = read_target_facts(identify(find_pid()))
-    if find_pid() != facts.target.pid or not is_same_process(facts.target):  # the PID may have been reused meanwhile
-        raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
-    return facts
+    for _ in range(_MAX_READS):
+        facts = read_target_facts(identify(find_pid()))
+        # The PID may have been given to another meanwhile, or the process have begun another program (exec).
+        is_same = find_pid() == facts.target.pid and is_same_process(facts.target)
+        if is_same and tuple(read_argv(facts.target.pid)) == facts.argv:
+            return facts
+    raise NoTrainerError(f"process {facts.target.pid} has ended just now", "Is the trainer started again?")
 
 
 def describe_interrupt_plan(config: Config) -> str:

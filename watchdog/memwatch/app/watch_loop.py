@@ -33,8 +33,6 @@ from memwatch.history.event_store import HistoryStore
 REPORT_NO_MEMORY_AFTER_SECONDS = 2.0
 # How often the wake thresholds are renewed and the permission to signal is checked.
 RENEW_THRESHOLDS_SECONDS = 10.0
-# While samples follow each other faster than this, there is no time for the slow preparations of a wake threshold.
-MIN_INTERVAL_TO_RENEW_SECONDS = 0.25
 # Samples are written together and reach the disk within this time; a SIGKILL of memwatch loses at most these.
 MAX_UNWRITTEN_SECONDS = 1.0
 # `memwatch -1` takes a few samples: a trend of this second shows, and a long log is read in several parts.
@@ -179,7 +177,7 @@ class WatchLoop:
         self._thresholds_t = self._clock.now() + RENEW_THRESHOLDS_SECONDS
         wanted = self._engine.wake_thresholds()
         if wanted is not None:
-            self._waker.set_thresholds(*wanted, hurried=self._sample_within < MIN_INTERVAL_TO_RENEW_SECONDS)
+            self._waker.set_thresholds(*wanted)
 
     def _poll_armed(self, now: float) -> Iterable[Event]:
         """Report whether a signal would be sent and reach the trainer: at first, and whenever that changes."""

@@ -14,7 +14,7 @@ from typing import Any
 from memwatch.actions.signal_sender import PidfdSignaller, choose_signal
 from memwatch.app.composition import configured_presets, find_target, make_readers
 from memwatch.app.interrupter import check_hook
-from memwatch.app.signal_handling_look import look_at_signal_handling
+from memwatch.app.signal_handling_check import check_signal_handling
 from memwatch.app.watch_session import exposure_warning, make_access_policy
 from memwatch.cli.watch_serve_markers import config_from_flags
 from memwatch.config.settings import Config
@@ -27,7 +27,7 @@ from memwatch.diagnosis.heap.remote_memory import RemoteMemory
 from memwatch.errors import ConfigError, ExitCode, HistoryError, MemwatchError, SourceError
 from memwatch.history.event_store import HistoryStore
 from memwatch.outputs.http.server import WebServer
-from memwatch.sources.log.log_choice import named_logs, open_log, require_one_log
+from memwatch.sources.log.log_choice import is_coarse_log, named_logs, open_log, require_one_log
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.whole_log_scan import scan_log
@@ -37,7 +37,7 @@ from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
 from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
-from memwatch.sources.tensorboard_events import is_event_file
+from memwatch.sources.trainer_state_files import STATE_FILE
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
 
@@ -107,7 +107,7 @@ def _signals(config: Config, facts: TargetFacts) -> Iterator[DoctorCheck]:
             chosen = choose_signal(facts.status, config.signals.wanted)
             level, text = FAILED if chosen.signal is None else OK if chosen.handled else NOTE, chosen.reason
             if chosen.signal is not None and chosen.handled:
-                found = look_at_signal_handling(facts.target, chosen.signal)
+                found = check_signal_handling(facts.target, chosen.signal)
                 level, text = OK if found.handled else NOTE, f"{text}; {signal_handling_text(found)}"
             yield DoctorCheck("signal", level, text)
         else:
@@ -172,7 +172,7 @@ def _heap(config: Config, facts: TargetFacts) -> str:
 def _latest_generation(config: Config, path: Path) -> str:
     """`12 markers, latest: generation 12 of 25 (preset: evolutionary)`; empty without any."""
     presets = configured_presets(config)
-    if not is_event_file(path) and path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
+    if not is_coarse_log(path) and path.is_file() and path.stat().st_size <= MAX_COUNTED_LOG_BYTES:
         scan = scan_log(path, presets)
         seen = [marker.event for marker in scan.markers if isinstance(marker.event, GenerationSeen)]
         count, total, preset = f"{len(seen)} marker{'s' * (len(seen) != 1)}, latest: ", scan.total, scan.preset
@@ -182,7 +182,8 @@ def _latest_generation(config: Config, path: Path) -> str:
             while source.catching_up:
                 events += source.poll(0.0)
             seen = [event for event in events if isinstance(event, GenerationSeen)]
-            count, total, preset = "", None, "TensorBoard"
+            count, total = "", seen[-1].total if seen else None
+            preset = STATE_FILE if path.name == STATE_FILE else "TensorBoard"
             if isinstance(source, LogSource):
                 total, preset = source.finder.total, source.finder.preset
     if not seen:
@@ -227,7 +228,8 @@ def _wakeups(cgroup: CgroupReader, sample: Sample) -> Iterator[DoctorCheck]:
     if limit is None:
         return
     with closing(CgroupWaker(cgroup.level_directories)) as waker:
-        waker.set_thresholds(sample.cgroup, limit, [limit.headroom_bytes // 2], hurried=False)
+        waker.set_thresholds(sample.cgroup, limit, [limit.headroom_bytes // 2])
+        waker.wait_until_armed()
         if waker.armed:
             yield DoctorCheck("wake-up", OK, f"the kernel wakes memwatch between two samples: {', '.join(waker.armed)}")
         else:

@@ -17,6 +17,7 @@ from memwatch.config.load import load_config
 from memwatch.config.settings import Config
 from memwatch.core.events import Cause
 from memwatch.core.snapshot import Snapshot
+from memwatch.core.text_and_units import printable
 from memwatch.errors import ConfigError, ExitCode, SourceError
 from memwatch.outputs.status_json import snapshot_to_dict
 from memwatch.outputs.terminal.command_progress import ProgressBar
@@ -80,12 +81,15 @@ def serve(flags: Mapping[str, Any]) -> int:
 
 def markers(flags: Mapping[str, Any]) -> int:
     """`memwatch markers LOG`: show the markers that are found in a log."""
-    from memwatch.sources.log.log_choice import require_one_log
+    from memwatch.sources.log.log_choice import is_coarse_log, require_one_log
     from memwatch.sources.log.whole_log_scan import format_scan, scan_json, scan_log
 
     config = config_from_flags(flags)
     try:
         require_one_log((flags["file"],))
+        if is_coarse_log(flags["file"]):
+            hint = "memwatch doctor --pid PID --log FILE shows its latest step"
+            raise ConfigError(f"{printable(flags['file'])} is no text", hint)
         with ProgressBar("reading the log"):
             found = scan_log(Path(flags["file"]), configured_presets(config))
     except SourceError as error:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from memwatch.core.events import Cause, Exited, LastCheckpoint, OutOfMemorySeen, Signalled, Signalling
 from memwatch.core.measurements import TmpfsMemory
@@ -374,7 +374,10 @@ AFTERMATH_LINES = 20  # Lines after a failed allocation in which a program says 
 TRACEBACK_LINES = 400  # The longest traceback that is searched for its first line (chosen).
 SHOWN_CHARS = 4096  # Characters of a line in which patterns are searched: a bound on the time.
 _LINE_ENDS = re.compile(r"[\r\n]+")
-_RANK_PREFIX = re.compile(r"^\[(?:rank)?\d+\]:? ?")  # [rank0]: as torchrun puts it before each line
+# What launchers put before each line: [rank0]: of torchrun, `trainer-1  | ` of docker compose, (raylet pid=312) of Ray
+_PROCESS_PREFIX = re.compile(
+    r"^(?:\[(?:rank)?\d+\]:? ?|[\w.-]{1,60} +\| |\((?:[\w.:-]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) ?){1,3}"
+)
 DYING_LINES = 4  # Lines between the one that says that a program dies and the one that names memory (chosen).
 MESSAGE_LINES = 60  # Lines of an exception's own message, of which one names the failed allocation (chosen).
 _RAISED = (None, 1, 2, 17)  # status where an exception ends a Python, Java, R or Julia; a Go; a process of torch_xla
@@ -396,7 +399,9 @@ _GOES_ON = re.compile(
     r"\b(?:retry\w*|caught|halv\w+|skip\w*|ignor\w+|recover\w*|fall\w* back|continuing|left out|handled)\b", re.I
 )
 _ADVICE = re.compile(
-    r"^(?:please|[0-9]\. (?:if|try)|if (?:yes|no|not|so))\b|\bto (?:enable|disable|adjust|avoid)\b", re.I
+    r"^(?:please|[0-9]\. (?:if|try)|if (?:yes|no|not|so)|the problem persists)\b"
+    r"|\bto (?:enable|disable|adjust|avoid)\b",
+    re.I,
 )
 # C++, Python, Rust, Node, glog
 _ABORTS = re.compile(
@@ -406,20 +411,24 @@ _ABORTS = re.compile(
 # What a launcher prints when the program has ended: what follows is its own.
 _SAYS_ENDED = re.compile(
     r"(?i)\b(?:fail|exit|terminat|finish)\w{0,3} with (?:an? )?(?:exit|return|status|error)? ?(?:code|status)\b"
+    r"|\brank \d+ (?:died from|exited due to) signal\b"
 )
-# What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`.
+# What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`;
+# and Torque of a job's processes: `Process "python", pid 4039488, rss 5211348992, vmem 7325782016`.
 _SHELL_REPORTS = re.compile(
+    r'^Process ".{1,80}", pid \d+, rss \d+|'
     r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?"
     r"(?i:abort(?:ed)?|killed|terminated|segmentation fault|bus error)(?!\w|:)"
 )
 # Java, XLA, Go, Julia, Node
 _DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
 _TRACEBACK = re.compile(r'Traceback \(most recent call last\)|^\s+File "[^"]{1,400}", line \d')  # or a frame of it
+_MATLAB_FRAME = re.compile(r"^Error in .{1,200} \(line \d+\)$")  # the next line is that line of the program
 # More of a failure: words of it, stacks (C++, NCCL, R), what takes memory, the names of processes, lines without words.
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|exception|fail|unable|abort|traceback|stack ?trace|hint:|halted|shut\w* down|terminat)"
     r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#\d|^Calls: |\bmemory (?:pool )?usage: "
-    r"|^process [\w-]{1,60}:$|^\W*$|^\[\["
+    r"|^process [\w-]{1,60}:$|^\W*$|^\[\[|\bhbm (?:usage|requirement)\b|^Output size unknown"
 )
 
 
@@ -434,8 +443,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     """
     if not log:
         return ""
-    lines = [_RANK_PREFIX.sub("", logged) for logged in _LINE_ENDS.split(log) if logged.strip()]
-    start = _RANK_PREFIX.sub("", seen.line).rstrip("…")
+    lines = [_PROCESS_PREFIX.sub("", logged) for logged in _LINE_ENDS.split(log) if logged.strip()]
+    start = _PROCESS_PREFIX.sub("", seen.line).rstrip("…")
     lines = [logged for logged in lines if not _SHELL_REPORTS.match(logged)]
     at = next((i for i in reversed(range(len(lines))) if start in printable(lines[i], SHOWN_CHARS)), None)
     if at is None:
@@ -443,7 +452,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     was_killed = cause_in_log(seen) in _KILLS
     terminated = exit_signal == "SIGTERM" and not was_killed
     if was_killed and exit_signal is not None:
-        died = len(lines) - at <= AFTERMATH_LINES
+        aftermath = list(takewhile(lambda line: not _SAYS_ENDED.search(line), lines[at + 1 :]))
+        died = len(aftermath) < AFTERMATH_LINES
         return "" if died else "nothing in the log says that the program ended because of it"
     if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
         return _continued(lines[at:])
@@ -460,7 +470,8 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         return ""
     # A message without a traceback was the cause only when nothing follows it but more of the failure.
     until_end = takewhile(lambda line: not _SAYS_ENDED.search(line), lines[at + 1 :])
-    others = (line for line in until_end if not line[:1].isspace() and not _ADVICE.search(line))
+    own = (line for before, line in pairwise(("", *until_end)) if not _MATLAB_FRAME.match(before))
+    others = (line for line in own if not line[:1].isspace() and not _ADVICE.search(line))
     after = next((line for line in others if not _OF_FAILURE.search(line)), None)
     return "" if after is None else f"the log went on: {printable(after)}"
 
@@ -473,7 +484,12 @@ def last_lines(log: str) -> tuple[str, ...]:
 
 
 def _is_in_traceback(lines: Sequence[str], at: int) -> bool:
-    """Whether line `at` is the exception that ends a traceback, or a part of its message."""
+    """Whether line `at` is the exception that ends a traceback, or a part of its message.
+
+    The full name of a class is enough: where the beginning of a long traceback is not in the log any more.
+    """
+    if (exception := _EXCEPTION.match(lines[at])) is not None and "." in exception[0]:
+        return True
     ends = (
         i
         for i in range(at, max(0, at - MESSAGE_LINES), -1)

@@ -84,6 +84,7 @@ class Attached:
     run_id: str = ""
     remarks: tuple[str, ...] = ()  # for the user to know of this watch, a line each
     run: RunIdentity | None = None  # None: stored by a memwatch that did not record it
+    age_seconds: float = 0.0  # for how long the process has run; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,9 @@ class Census:
     tracked: tuple[AttributeSize, ...] = ()
     containers: tuple[AttributeSize, ...] = ()  # attributes where the paths to most bytes begin, the largest first
     traced: bool = True  # False: memory did not suffice to look for what holds the objects
-    sizing_seconds: float = 0.0  # by the clock, from when the objects were listed until all sizes were read
+    # By the clock, from when the objects were listed, and from when sizes of attributes began to be read, to the end.
+    sizing_seconds: float = 0.0
+    measuring_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

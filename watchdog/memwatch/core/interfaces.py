@@ -62,10 +62,8 @@ class Sink(Protocol):
 class Waker(Protocol):
     """Ends a sleep when memory has to be sampled before the next sample is due."""
 
-    def set_thresholds(
-        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
-    ) -> None:
-        """Wake up at these headrooms (bytes); slow preparations wait for a call that is not `hurried`."""
+    def set_thresholds(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int]) -> None:
+        """Wake up at these headrooms (bytes), as soon as that is prepared; it returns at once."""
 
     def consume_wakeup(self) -> bool:
         """Whether it has ended a sleep since the last call."""

@@ -3,7 +3,8 @@
 A trace has a header and one row per sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen`
 as the program counts, `unit`, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log, or `gauges`,
 all of them: {"replay buffer": [448, 5000]}; `checkpoint`, those since the row before, separated by spaces:
-`writing@12.1`, `saved@13.4/1.3` with the seconds that it took. Columns come in any order, others are ignored.
+`writing@12.1`, `saved@13.4/1.3` with the seconds that it took; `age`, in the first row of a process, the seconds for
+which it has run. Columns come in any order, others are ignored.
 Recorders fail now and then:
 
 - An empty cell was not read. Without memory there is no sample; a known limit still holds (0: there is none); without
@@ -59,10 +60,10 @@ SAMPLE_COLUMNS = ("t", "rss", "gpu_used")  # these differ from row to row
 # These are the same in many rows.
 STATE_COLUMNS = (
     *("limit", "gpu_limit", "gen", "phase", "total_gens", "driver", "driver_capacity"),
-    *("unit", "gauges", "checkpoint"),
+    *("unit", "gauges", "checkpoint", "age"),
 )
 _COLUMNS = ("t", "rss", "limit", "gen", "phase", "total_gens", "gpu_used", "gpu_limit")
-TRACE_COLUMNS = (*_COLUMNS, "unit", "gauges", "checkpoint")
+TRACE_COLUMNS = (*_COLUMNS, "unit", "gauges", "checkpoint", "age")
 _CHECKPOINT = re.compile(r"(?P<state>writing|saved)@(?P<t>[0-9.]{1,20})(?:/(?P<seconds>[0-9.]{1,20}))?")
 CHECKPOINT_EVIDENCE = "trace: a checkpoint"
 UNIT_LENGTH = 20  # characters
@@ -133,6 +134,7 @@ class _RowState:
     gauges: tuple[tuple[str, float, float | None], ...] = ()  # name, value, capacity
     unit: str = ""
     checkpoints: tuple[tuple[str, float, float | None], ...] = ()  # state, time, seconds that it took
+    age: float = 0.0  # of the process, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ class _TraceParser:
     def _parse_state(self, texts: tuple[str, ...]) -> _RowState:
         if texts == self._state_texts:
             return self._state
-        limit, gpu_limit, generation, phase, total, driver, capacity, unit, gauges, checkpoint = texts
+        limit, gpu_limit, generation, phase, total, driver, capacity, unit, gauges, checkpoint, age = texts
         level = _number(driver, "driver")
         known = () if level is None else (("driver", level, _number(capacity, "driver_capacity")),)
         self._trace_limit = _limit(limit, "limit", self._trace_limit)
@@ -249,6 +251,7 @@ class _TraceParser:
             _gauges(gauges) if gauges.strip() else known,
             printable(unit.strip(), UNIT_LENGTH),
             _checkpoints(checkpoint),
+            _number(age, "age") or 0.0,
         )
         self._state_texts = texts
         return self._state
@@ -336,7 +339,7 @@ def _events(blocks: Iterable[_RowBlock], name: str) -> Iterator[Event | SampleBa
             if process is None or not process.continues(host, state.generation):
                 process, log, before = _TraceProcess(host, state.generation), _Log(), None
                 pid += 1
-                yield Attached(t, Target("trace", pid, 0), f"trace {name}")
+                yield Attached(t, Target("trace", pid, 0), f"trace {name}", age_seconds=state.age)
             if state is not before:
                 yield from log.events(t, state)
                 before = state
@@ -487,6 +490,7 @@ def write_trace(events: Iterable[Event | SampleBatch], file: TextIO) -> None:
             cells = logged | host | gpu
             rows.writerow([round(event.t - start_t, 3), *(cells.get(name) for name in TRACE_COLUMNS[1:])])
             logged.pop("checkpoint", None)
+            logged.pop("age", None)
         elif isinstance(event, GaugeSeen):
             gauges[event.name] = event.value, event.capacity
             logged["gauges"] = json.dumps(gauges, ensure_ascii=False)
@@ -511,6 +515,7 @@ def _update_logged(logged: dict[str, Cell], event: Event) -> None:
     """Updates the cells that hold until the log says otherwise."""
     if isinstance(event, Attached):
         logged.clear()
+        logged["age"] = event.age_seconds or None
     elif isinstance(event, GenerationSeen):
         logged["gen"], logged["unit"] = event.index, event.unit
         logged["total_gens"] = event.total if event.total is not None else logged.get("total_gens")

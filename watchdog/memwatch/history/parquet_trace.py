@@ -11,7 +11,7 @@ from memwatch.core.events import Event, SampleBatch
 from memwatch.errors import ConfigError
 from memwatch.history.csv_trace import TRACE_COLUMNS, write_trace
 
-_FLOATS, _TEXTS = ("t", "gen"), ("unit", "phase", "gauges", "checkpoint")  # the other columns are whole numbers
+_FLOATS, _TEXTS = ("t", "gen", "age"), ("unit", "phase", "gauges", "checkpoint")  # the other columns are whole numbers
 
 
 def check_parquet() -> None:

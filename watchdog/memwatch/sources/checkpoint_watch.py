@@ -411,7 +411,7 @@ class CheckpointWatch:
         for written in list(self._written.values()):
             path = written.path
             is_there = self._follow(now, written)
-            if self._written.get(path) is written and (not is_there or written.path != path):
+            if self._written.get(path) is written and not is_there:
                 del self._written[path]
             if is_there:
                 self._written.setdefault(written.path, written)
@@ -427,7 +427,10 @@ class CheckpointWatch:
                     self._read_folders(now)  # its folder may have another name
                 return is_first and written.path in self._written
             if moved in self._written:
+                self._written[moved].opened |= written.opened
                 return False
+            if self._written.get(written.path) is written:
+                self._written[moved] = self._written.pop(written.path)
             written.path, mark = moved, fingerprint(moved)
         if mark is None:
             return False

@@ -27,10 +27,6 @@ _STEP, _SUMMARY = 2, 5  # fields
 _FIXED_BYTES = {1: 8, 5: 4}  # of a field, by its wire type
 
 
-def is_event_file(path: Path | str) -> bool:
-    return Path(path).name.startswith(EVENT_FILE)
-
-
 class TensorBoardEvents:
     """A source of events: each poll returns the highest step that was written so far.
 
@@ -68,13 +64,6 @@ class TensorBoardEvents:
             return ()
         self.unit = "step" if step is not None or was_old else None
         return (GenerationSeen(now, self._step, unit="step", at="end", before_watch=was_old),)
-
-    def read_last_text(self) -> str:
-        """Nothing: it says no last words."""
-        return ""
-
-    def await_end(self) -> None:
-        """Nothing: what a trainer that has ended wrote last is in the file."""
 
     def close(self) -> None:
         if self._fd is not None:

@@ -31,6 +31,11 @@ class SystemClock:
         self._origin += max(0.0, t - self.now())
 
 
+def process_age_seconds(start_ticks: int) -> float:
+    """Return for how long a process has run that began so many clock ticks after the machine: /proc/PID/stat."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def signal_handlers(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """Call `handle` with each of these signals that memwatch gets, until the block ends."""

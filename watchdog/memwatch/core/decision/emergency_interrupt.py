@@ -112,7 +112,7 @@ class EmergencyDetector:
         rate = max(burst, climb)
         if rate == 0.0:
             return None
-        if climb > 0.0 and t - resource.first_t >= LOADING_LEADS * lead:
+        if climb > 0.0 and t - resource.started_t >= LOADING_LEADS * lead:
             return _BurstState(rate, is_climb=True)
         if self._has_little_to_save(t, resource, lead):
             return None
@@ -123,10 +123,10 @@ class EmergencyDetector:
 
     def _has_little_to_save(self, t: float, resource: WatchedResource, lead: float) -> bool:
         """Jumps are usual in the first generations, and while a program loads."""
-        watched, complete = t - resource.first_t, self._ledger.complete_generations
-        few = complete < ESTABLISHED_GENERATIONS and not watched >= SETTLED_LEADS * lead
+        running, complete = t - resource.started_t, self._ledger.complete_generations
+        few = complete < ESTABLISHED_GENERATIONS and not running >= SETTLED_LEADS * lead
         if not self._ledger.has_no_markers(t):
-            return few or watched < LOADING_LEADS * lead
+            return few or running < LOADING_LEADS * lead
         return few and complete == 0 and resource.usage.used_bytes > LOAD_FACTOR * resource.first_bytes
 
     def _confirms(self, t: float, resource: WatchedResource, state: _BurstState, lead: float) -> bool:

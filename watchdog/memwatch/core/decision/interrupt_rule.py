@@ -41,6 +41,7 @@ class WatchedResource(Protocol):
     peak: int  # the highest use by this process
     first_bytes: int  # in use at its first sample, ...
     first_t: float  # ... and when that was
+    started_t: float  # when its process began
 
     @property
     def limit_used_bytes(self) -> int: ...  # what is gone of the limit, by anybody
@@ -104,8 +105,9 @@ class DecisionContext:
         return self.resource.outlook.growth
 
     @property
-    def watched_seconds(self) -> float:
-        return self.t - self.resource.first_t
+    def running_seconds(self) -> float:
+        """For how long its process has run, be it watched or not: so much work is at risk."""
+        return self.t - self.resource.started_t
 
     @property
     def p_limit_reached(self) -> float:
@@ -133,7 +135,7 @@ class DecisionContext:
         A steady climb is growth that is seen, too, where the forecast's levels began in its midst, as with a marker.
         """
         seen = max(self.resource.outlook.growth_seen_seconds, self.resource.climb.seconds)
-        return min(seen, self.watched_seconds - LOADING_LEADS * self.lead)
+        return min(seen, self.running_seconds - LOADING_LEADS * self.lead)
 
     @property
     def is_believed(self) -> bool:
@@ -177,9 +179,9 @@ class DecisionContext:
         if not self.checkpoint_fits_in_memory():
             return p_exceed >= SURE
         # what the run would still do until the limit is worth less than what it may lose
-        if p_exceed * self.watched_seconds > risk.expected_time_to_limit(self.lead, self.watched_seconds):
+        if p_exceed * self.running_seconds > risk.expected_time_to_limit(self.lead, self.running_seconds):
             return True
-        return waiting_costs_more(partial(risk.p_checkpoint_fails, cost=cost), self._waits(), self.watched_seconds)
+        return waiting_costs_more(partial(risk.p_checkpoint_fails, cost=cost), self._waits(), self.running_seconds)
 
     def _waits(self) -> Iterator[float]:
         risk = self.resource.outlook.time_to_limit
@@ -190,7 +192,7 @@ class DecisionContext:
         return self.limit.headroom_bytes <= self._most_bytes(seconds)
 
     def _most_bytes(self, seconds: float) -> float:
-        loaded_t = self.resource.first_t + min(LOADING_LEADS * self.lead, 0.5 * self.watched_seconds)
+        loaded_t = self.resource.started_t + min(LOADING_LEADS * self.lead, 0.5 * self.running_seconds)
         fastest = self.growth.greatest_rise_bytes(seconds, loaded_t)
         return ROOM_FACTOR * max(fastest, self.checkpoint_cost.bytes)
 
@@ -210,7 +212,7 @@ class DecisionContext:
             "is_checkpoint_room": self.checkpoint_fits_in_memory(),
         }
         if risk is not None:
-            p_fail, at_risk = partial(risk.p_checkpoint_fails, cost=cost), self.watched_seconds
+            p_fail, at_risk = partial(risk.p_checkpoint_fails, cost=cost), self.running_seconds
             found |= {
                 "p_never": risk.p_never,
                 "cycle_s": risk.cycle_seconds,

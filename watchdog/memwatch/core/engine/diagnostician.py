@@ -30,7 +30,8 @@ from memwatch.core.leaks.examination_schedule import (
 )
 from memwatch.core.leaks.examined_processes import ExaminedProcess, ProcessChoice
 from memwatch.core.leaks.growth_attribution import DiagnosisContext, by_line, fill_gauges, merge_stacks, unfilled
-from memwatch.core.leaks.leak_causes import FILLED_ARRAYS, find_causes
+from memwatch.core.leaks.leak_cause_catalogue import FILLED_ARRAYS
+from memwatch.core.leaks.leak_cause_rules import find_causes
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, WatchState
 

@@ -190,6 +190,8 @@ class Engine:
             self._monitor.set_signal_handling(None)
             self._gauges.clear()
             self._monitor.begin_attempt(t)
+        if not is_same:
+            self._monitor.process_started_t = t - event.age_seconds
         how = "watching again" if is_same else "the run goes on in a new process" if successor else "watching"
         self._emit(notices.attached(t, event, how, self._ledger.attempt, self._run_id))
         if is_same:
@@ -335,6 +337,8 @@ class Engine:
 
     def _diagnosed(self, t: float, event: events.Diagnosed) -> None:
         self._diagnostician.examination_ended(t, event)
+        if (diagnosis := self._diagnostician.diagnosis) is not None and diagnosis.findings:
+            self._monitor.know_growth(is_no_leak=not any(one.is_leak for one in diagnosis.findings))
         self._monitor.invalidate_outlooks()
         if (census := event.found.census) is not None:
             counts = {row.type: row.count for row in census.types}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -46,6 +47,7 @@ class ResourceMonitor:
         self._decision_maker = DecisionMaker(policy, ledger, checkpoints)
         self._resources: dict[str, MonitoredResource] = {}
         self._sampled_resources: set[str] = set()  # those of which this process has a sample
+        self.process_started_t = math.inf
         self._accounting: str | None = None  # of the latest sample
         self._copy_on_write_reported = False
         self.neighbours = NeighbourGrowthTracker()  # of this process
@@ -133,6 +135,11 @@ class ResourceMonitor:
         """Growth of main memory that is not of the trainer's own tree."""
         return self._resources[HOST].neighbour_growth if HOST in self._resources else None
 
+    def know_growth(self, is_no_leak: bool) -> None:
+        """Findings say what makes main memory grow, and whether the program is made to do so."""
+        if HOST in self._resources:
+            self._resources[HOST].growth_is_no_leak = is_no_leak
+
     # --- samples ---
 
     def process_sample(self, t: float, sample: Sample, decide: bool) -> None:
@@ -144,7 +151,9 @@ class ResourceMonitor:
         if sample.accounting != self._accounting and HOST in self._resources:
             self._resources[HOST].reset_limit()
         self._accounting = sample.accounting
-        resources = [self._add_usage(t, usage) for usage in sample.usages]
+        # what it has on a GPU later is new
+        started_t = t if self._sampled_resources else self.process_started_t
+        resources = [self._add_usage(t, usage, started_t) for usage in sample.usages]
         self._report_copy_on_write(t, sample.tree)
         if self._can_change_nothing(t, resources):
             return
@@ -162,15 +171,14 @@ class ResourceMonitor:
             if gpu.resource in self._resources and gpu.resource not in fresh and gpu_usage(gpu) is not None:
                 yield self._resources[gpu.resource].usage
 
-    def _add_usage(self, t: float, usage: Usage) -> MonitoredResource:
+    def _add_usage(self, t: float, usage: Usage, started_t: float) -> MonitoredResource:
         name = usage.resource
         if name not in self._resources:
-            self._resources[name] = MonitoredResource(
-                usage, self._new_forecaster, t, self.neighbours if name == HOST else None
-            )
+            neighbours = self.neighbours if name == HOST else None
+            self._resources[name] = MonitoredResource(usage, self._new_forecaster, t, neighbours, started_t=started_t)
             self._sampled_resources.add(name)
         elif name not in self._sampled_resources:
-            self._resources[name].begin_process(usage.used_bytes, t)
+            self._resources[name].begin_process(usage.used_bytes, t, started_t)
             self._sampled_resources.add(name)
         self._ledger.add_samples((t,), name, (usage.used_bytes,))
         resource = self._resources[name]

@@ -85,7 +85,7 @@ ETA_CHANGE = 0.10  # A forecast whose time has moved by this share is worth a no
 OTHERS_MATTER = 0.25  # Of the headroom: others that have taken so much may take the rest, too (chosen).
 CHECKPOINTS = 5  # Latest checkpoints whose use of memory is remembered (chosen).
 CHECKPOINT_SHARE = 0.003  # Share of the limit that a checkpoint is expected to need at least (chosen).
-MIN_STEP_BYTES = 1 << 20  # Where other memory is counted from now on, a smaller step is not told from growth (chosen).
+MIN_STEP_BYTES = 1 << 20  # Where other memory is counted from now on, a smaller step may be growth (chosen).
 CHECKPOINT_MARGIN = 1.05  # The expected need is this many times the measured one, because checkpoints vary (chosen).
 
 
@@ -103,31 +103,36 @@ class MonitoredResource:
         new_forecaster: Callable[[], ForecasterProtocol],
         t: float,
         neighbours: NeighbourGrowthTracker | None = None,
+        *,
+        started_t: float = math.inf,
     ) -> None:
+        """`started_t`: when its process began, where that is before the watch."""
         self.usage, self._neighbours, self._new_forecaster = usage, neighbours, new_forecaster
         self._forecaster, self._timeline = new_forecaster(), Timeline(t)
         self._pending: list[tuple[float, int, int]] = []  # time, bytes in use, bytes of the limit that anybody uses
         self.latest: deque[tuple[float, int, int]] = deque(maxlen=DECISION_SAMPLES)  # the same
         self.fastest = 0.0  # bytes per second: the headroom has not recently shrunk faster
         self._checkpoints: deque[tuple[int, int]] = deque(maxlen=CHECKPOINTS)  # bytes each took, at least and at most
-        self.begin_process(usage.used_bytes, t)
+        self.begin_process(usage.used_bytes, t, started_t)
 
     def begin_attempt(self, t: float) -> None:
         """Its process is gone; the next sample is another's."""
         self.forecaster.restart(t)
         self.begin_process(self.usage.used_bytes, t)
 
-    def begin_process(self, used_bytes: int, t: float) -> None:
-        """A process begins with this sample."""
+    def begin_process(self, used_bytes: int, t: float, started_t: float = math.inf) -> None:
+        """The watch of a process begins with this sample."""
+        self.started_t = min(t, started_t)
         self.reset_limit()
         self._last = t, used_bytes, used_bytes
         self._fast_steps = 0  # samples for which a fast step may still make a rise faster
         self.latest.clear()
         self.first_t = self._t = self._outlook_t = t
         self.first_bytes = self.peak = used_bytes
-        self._offset = 0  # bytes that the forecaster is told more than are in use: steps that were no growth
+        self._offset = 0  # bytes that the forecaster is given more than are in use: steps that were no growth
         self._offsets = {self.usage.limit.origin if is_cgroups(self.usage.limit) else "": 0}  # by the way of counting
-        self.outlook = self._told_outlook = WARMING_UP  # to decide by, and to tell people
+        self.outlook = self._reported_outlook = WARMING_UP  # to decide by, and to tell people
+        self.growth_is_no_leak = False  # by its cause, as of a model that gains trees
         self._warning = LimitWarning()
         self.outlook_valid_until = self._valid_below = -math.inf  # seconds, bytes: before and below, it stays the same
         self._outlook_limit_at = 0  # bytes in use at which the limit was reached, when the outlook was made
@@ -253,7 +258,7 @@ class MonitoredResource:
 
     @property
     def other_usage_sd_bytes(self) -> float:
-        """Standard deviation of the others' usage of the limit around its course."""
+        """Standard deviation of the others' usage of the limit around its trend."""
         self._flush()
         return robust_sd(straight_line(range(len(self._others)), self._others).residuals) if self._others else 0.0
 
@@ -322,7 +327,7 @@ class MonitoredResource:
         self._last_generation, self._outlook_t = last_generation, t
         limit, forecaster = self.usage.limit, self.forecaster
         others = None if limit is None else self._growth_of_others(t, limit)
-        told = forecaster.outlook(
+        outlook = forecaster.outlook(
             t,
             None if limit is None else limit.bytes,
             None if limit is None else limit.headroom_bytes,
@@ -331,17 +336,19 @@ class MonitoredResource:
             save_bytes=self.expected_checkpoint_bytes,
             others=UseByOthers(self.other_usage_sd_bytes, None if others is None else others.growth.growth_ahead()),
         )
-        self.outlook_valid_until = told.valid_until
-        self._valid_below = told.valid_below_bytes - self._offset
+        if self.growth_is_no_leak and outlook.verdict is Verdict.LEAK:
+            outlook = replace(outlook, verdict=Verdict.GROWING)
+        self.outlook_valid_until = outlook.valid_until
+        self._valid_below = outlook.valid_below_bytes - self._offset
         self._outlook_limit_at = 0 if limit is None else self.usage.used_bytes + limit.headroom_bytes
-        self.outlook = self._told_outlook = told
+        self.outlook = self._reported_outlook = outlook
         if others is None:
             return
-        self.outlook_valid_until = min(told.valid_until, others.valid_until)
-        growth, rate = GrowthOfAll(told.growth, others.growth), _growth_per_second(others)
-        self._told_outlook = replace(told, growth=growth, others_per_second=rate)
-        self.outlook = replace(self._told_outlook, drivers=())  # what fits beside others that stay as they are
-        if rate > _growth_per_second(told):
+        self.outlook_valid_until = min(outlook.valid_until, others.valid_until)
+        growth, rate = GrowthOfAll(outlook.growth, others.growth), _growth_per_second(others)
+        self._reported_outlook = replace(outlook, growth=growth, others_per_second=rate)
+        self.outlook = replace(self._reported_outlook, drivers=())  # what fits beside others that stay as they are
+        if rate > _growth_per_second(outlook):
             seen = others.growth_seen_seconds
             self.outlook = replace(self.outlook, verdict=others.verdict, trend=others.trend, growth_seen_seconds=seen)
 
@@ -381,7 +388,7 @@ class MonitoredResource:
     @property
     def current_outlook(self) -> Outlook:
         """The latest outlook of the trainer, with its times counted from the latest sample."""
-        outlook, passed = self._told_outlook, self._t - self._outlook_t
+        outlook, passed = self._reported_outlook, self._t - self._outlook_t
         if outlook.forecast is None or passed <= 0.0:
             return outlook
         return replace(outlook, forecast=outlook.forecast.after(passed))
@@ -391,7 +398,7 @@ class MonitoredResource:
         eta = self.outlook.forecast.eta_seconds if self.outlook.forecast is not None else None
         changed = self._has_changed(t, eta, without_markers)
         if changed:
-            self._reported = (t, eta, self._told_outlook.verdict)
+            self._reported = (t, eta, self._reported_outlook.verdict)
         return changed
 
     def _has_changed(self, t: float, eta: float | None, without_markers: bool) -> bool:
@@ -399,7 +406,7 @@ class MonitoredResource:
             return True
         reported_t, reported_eta, reported_verdict = self._reported
         since = t - reported_t
-        if self._told_outlook.verdict is not reported_verdict:
+        if self._reported_outlook.verdict is not reported_verdict:
             return True
         if since < FORECAST_FLOOR_SECONDS:
             return False

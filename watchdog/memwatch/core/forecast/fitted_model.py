@@ -1,4 +1,4 @@
-"""The course of a run: its growth models, what usually stands above their level, and what the growth is called."""
+"""A run's memory as a model: its growth, what usually stands above its level, and what the growth is called."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OWN_GENERATIONS = 3  # from which on the growth of a process is its own, not tha
 FEW_POINTS = 6  # fewer levels than this do not tell their own noise:
 FEW_NOISE = 0.05  # of what memory does within a generation, is taken for it
 UNEVEN_LENGTH_SHARE = 0.1  # generations whose lengths differ by less tell nothing of growth by the hour
-OUTLINED = 40  # latest generations that say what stands above the level
+PROFILED = 40  # latest generations that say what stands above the level
 EXPLAINED = 0.9  # share of the levels' variance from which on a gauge explains them
 EXPLAINED_POINTS = 4  # levels, or readings: fewer leave a line no misfit to speak of, their interval tells all
 FULL_POINTS = 3  # levels after the gauge is full: from then on they speak for themselves
@@ -59,16 +59,16 @@ class TrendComponent:
     fit: TrendFit
     regressor: Regressor
     weight: float
-    latest_x: float  # place in the course of the latest level
+    latest_x: float  # position of the latest level
 
     @property
     def first_x(self) -> float:
-        """Place in the course of the first level that its best model rests on."""
+        """Position of the first level that its best model rests on."""
         best = self.fit.best
-        return best.x - best.span if self.regressor.name == "course" else self.latest_x - (best.points - 1)
+        return best.x - best.span if self.regressor.name == "index" else self.latest_x - (best.points - 1)
 
     def ahead(self, period: float) -> tuple[float, float]:
-        """Growth over the next `period` of the course, bytes a unit of it, and its standard error."""
+        """Growth over the next `period`, bytes a unit of the axis, and its standard error."""
         models, span, pace = self.fit.models, period * self.regressor.pace, self.regressor.pace
         growing = [model for model in models if model.kind != "flat"]
         known = [(m.weight, (m.level_at(m.x + span) - m.level) / span, m.slope_error) for m in growing]
@@ -98,7 +98,7 @@ class FittedModel:
     by_generation: bool
     periodic_peak: PeriodicPeak | None  # of peaks that not every generation has
     excursions: ExcursionDistribution | None = None  # from where memory is; without markers
-    period: float = 1.0  # units of the course from one high to the next
+    period: float = 1.0  # units of the axis from one high to the next
     gauges: tuple[GaugeFit, ...] = ()  # that explain the growth, the one that is believed first
     begins_x: float = 0.0  # how far from a whole x the generations begin
 
@@ -114,22 +114,22 @@ class FittedModel:
         return latest.fit.best.level + self.slope * (x - latest.latest_x)
 
     def growth_ahead(self) -> GrowthRate:
-        """Over the next period, by the strand that is believed most."""
+        """Over the next period, by the component that is believed most."""
         slope, error = self.components[0].ahead(self.period)
         seconds = self.schedule.generation_seconds
         return GrowthRate(slope / seconds, error / seconds)
 
     def beside(self, others: GrowthRate | None, now_x: float) -> FittedModel:
-        """The same course where others take the limit, too, from now on; None: they do not."""
+        """The same model where others take the limit, too, from now on; None: they do not."""
         if others is None:
             return self
-        strands = []
-        for strand in self.components:
-            seconds = self.schedule.generation_seconds / strand.regressor.pace  # of a unit of the models' x
-            x, slope, error = strand.regressor.x_at(now_x), others.per_second * seconds, others.error * seconds
-            models = tuple([model.steeper(slope, error, x) for model in strand.fit.models])
-            strands.append(replace(strand, fit=replace(strand.fit, models=models)))
-        return replace(self, components=tuple(strands))
+        components = []
+        for component in self.components:
+            seconds = self.schedule.generation_seconds / component.regressor.pace  # of a unit of the models' x
+            x, slope, error = component.regressor.x_at(now_x), others.per_second * seconds, others.error * seconds
+            models = tuple([model.steeper(slope, error, x) for model in component.fit.models])
+            components.append(replace(component, fit=replace(component.fit, models=models)))
+        return replace(self, components=tuple(components))
 
     @property
     def has_filled(self) -> bool:
@@ -139,7 +139,7 @@ class FittedModel:
 
     @property
     def slope(self) -> float:
-        """Bytes a unit of the course, now."""
+        """Bytes a unit of the axis, now."""
         if not self.components or self.components[0].fit.best.kind == "flat" or self.has_filled:
             return 0.0
         return self.components[0].fit.best.slope * self.components[0].regressor.pace
@@ -153,9 +153,9 @@ class BaselineSeries:
     noise: float | None  # deviation of one of them, bytes; None: they are too few
 
 
-def levels_by_generation(rhythm: GenerationTracker, t: float) -> BaselineSeries:
-    points = rhythm.points(t)
-    return BaselineSeries(points, noise_of(points, FEW_NOISE * rhythm.range() if len(points) < FEW_POINTS else 0.0))
+def levels_by_generation(tracker: GenerationTracker, t: float) -> BaselineSeries:
+    points = tracker.points(t)
+    return BaselineSeries(points, noise_of(points, FEW_NOISE * tracker.range() if len(points) < FEW_POINTS else 0.0))
 
 
 def levels_by_time(items: Sequence[TimeBin], first_t: float) -> BaselineSeries:
@@ -184,48 +184,50 @@ def _steps(points: Sequence[BaselinePoint]) -> list[float]:
 
 def fit_by_generation(
     levels: BaselineSeries,
-    rhythm: GenerationTracker,
+    tracker: GenerationTracker,
     t: float,
     gauges: Mapping[str, GaugeReadings],
     *,
     prior: GrowthModel | None = None,
     error: float = 0.0,
 ) -> FittedModel:
-    """The course over generations; `prior` is the growth, by single generation, of the process before a restart.
+    """The model over generations; `prior` is the growth, by single generation, of the process before a restart.
 
     `error` is the deviation of their count: nobody told them.
     """
     points = levels.points
-    days = fit_schedule(rhythm.x(t), rhythm.lengths() or [rhythm.seconds or 1.0])
+    days = fit_schedule(tracker.x(t), tracker.lengths() or [tracker.seconds or 1.0])
     fitted = fit_trend(points, noise=levels.noise)
-    if prior is not None and points and len(rhythm.summaries) < OWN_GENERATIONS:
+    if prior is not None and points and len(tracker.summaries) < OWN_GENERATIONS:
         last = points[-1]
-        line = replace(prior.in_units(rhythm.size), x=last.x, level=last.level, first=0, points=len(points), weight=1.0)
+        line = replace(
+            prior.in_units(tracker.size), x=last.x, level=last.level, first=0, points=len(points), weight=1.0
+        )
         fitted = TrendFit((line,), 0.1 * abs(line.slope), SegmentHistory(), 1.0, 0.5)
-        strands, explained = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)], []
+        components, explained = [TrendComponent(fitted, CycleIndex(), 1.0, last.x)], []
     else:
         own = None if fitted is None else TrendComponent(fitted, CycleIndex(), 1.0, points[-1].x)
         explained = _explaining(own, points, gauges, days, t) if own is not None else []
-        strands = _strands(own, explained)
-        if fitted is not None and rhythm.unevenness > UNEVEN_LENGTH_SHARE:
-            strands = _with_time(strands, points, days, t)
-    usual = rhythm.usual(OUTLINED)
-    peak = rhythm.peaks.periodic_peak(rhythm.is_by_base, error)
+        components = _components(own, explained)
+        if fitted is not None and tracker.unevenness > UNEVEN_LENGTH_SHARE:
+            components = _with_time(components, points, days, t)
+    usual = tracker.usual(PROFILED)
+    peak = tracker.peaks.periodic_peak(tracker.is_by_base, error)
     doubtful = usual if peak is not None else usual[-1:]  # a high of the latest generation may be a step or a burst
-    calm = [s for s in usual if s not in doubtful or not rhythm.peaks.is_rare(s)] or usual
+    calm = [s for s in usual if s not in doubtful or not tracker.peaks.is_rare(s)] or usual
     return FittedModel(
-        tuple(strands),
+        tuple(components),
         days,
-        fit_profile(calm, [rhythm.baseline(s) for s in calm], fitted),
+        fit_profile(calm, [tracker.baseline(s) for s in calm], fitted),
         True,
         peak,
         gauges=tuple(explained),
-        begins_x=rhythm.ordinal % 1.0,
+        begins_x=tracker.ordinal % 1.0,
     )
 
 
-def _strands(own: TrendComponent | None, explained: Sequence[GaugeFit]) -> list[TrendComponent]:
-    """The course's own growth, and before it that along the gauge that explains it and has an end."""
+def _components(own: TrendComponent | None, explained: Sequence[GaugeFit]) -> list[TrendComponent]:
+    """The growth of its own, and before it that along the gauge that explains it and has an end."""
     if own is None:
         return []
     ending = [one.component for one in explained if math.isfinite(one.level.capacity)]
@@ -330,30 +332,30 @@ def _by_few(
 
 
 def _with_time(
-    strands: list[TrendComponent], points: Sequence[BaselinePoint], days: GenerationSchedule, t: float
+    components: list[TrendComponent], points: Sequence[BaselinePoint], days: GenerationSchedule, t: float
 ) -> list[TrendComponent]:
     """Growth by the hour beside growth by the generation, each with the weight that the levels give it."""
-    own = strands[-1]
+    own = components[-1]
     first_t = points[0].t
     hourly = fit_trend([BaselinePoint(p.t - first_t, p.level, p.weight, p.t) for p in points], noise=own.fit.noise)
     if hourly is None:
-        return strands
+        return components
     odds = math.exp(max(-30.0, min(30.0, 0.5 * (own.fit.best.cost - hourly.best.cost))))
     timed = TrendComponent(hourly, ElapsedTime(days, t - first_t), own.weight * odds / (1.0 + odds), own.latest_x)
-    both = sorted((replace(own, weight=own.weight / (1.0 + odds)), timed), key=lambda strand: -strand.weight)
-    return [*strands[:-1], *both]
+    both = sorted((replace(own, weight=own.weight / (1.0 + odds)), timed), key=lambda component: -component.weight)
+    return [*components[:-1], *both]
 
 
 def fit_by_time(
     levels: BaselineSeries, items: Sequence[TimeBin], first_t: float, gauges: Mapping[str, GaugeReadings]
 ) -> FittedModel:
-    """The course over blocks of time, for a run without markers; its places are seconds since `first_t`."""
+    """The model over blocks of time, for a run without markers; its places are seconds since `first_t`."""
     points, now_t = levels.points, items[-1].end_t
     x = now_t - first_t
-    above, beat = [], periodic_peak_of_bins(items, first_t)
+    above, periodic = [], periodic_peak_of_bins(items, first_t)
     for block, point in zip(_blocks(items), points, strict=True):
         highs = sorted(b.high for b in block)
-        calm = highs[: max(1, len(highs) * 3 // 4)] if beat is not None else highs
+        calm = highs[: max(1, len(highs) * 3 // 4)] if periodic is not None else highs
         above.append(calm[-1] - point.level)
     fitted = fit_trend(points, BLOCKS_IN_PIECE, levels.noise)
     slope, own = 0.0, None
@@ -369,9 +371,9 @@ def fit_by_time(
     days, explained = GenerationSchedule(x, 1.0), []
     if own is not None:
         explained = _explaining(own, points, gauges, days, now_t)
-    strands = _strands(own, explained)
+    components = _components(own, explained)
     return FittedModel(
-        tuple(strands),
+        tuple(components),
         days,
         GenerationProfile(
             (0.0,),
@@ -382,7 +384,7 @@ def fit_by_time(
             mean_sd=0.0 if fitted is None else _deviation(items, first_t, fitted.best),
         ),
         False,
-        beat,
+        periodic,
         excursion_distribution(items),
         period,
         tuple(explained),

@@ -53,14 +53,15 @@ RUN_BINS = 256  # time bins of the whole run
 SETTLED_SAMPLES = 60  # without markers, what comes before this many samples and seconds is the load
 SETTLED_SECONDS = 30.0
 SETTLED_MARKED_SAMPLES = 24  # with markers: samples since the first one
-STALE_SHARE = 0.03  # of the time watched: so old a course is fitted anew ...
+STALE_SHARE = 0.03  # of the time watched: so old a model is fitted anew ...
 STALE_MIN_SECONDS = 100.0  # ... as if at least so long
 STILL_SHARE = 0.2  # ... or so old, while memory stands still: without growth, within what it did in half of the run
 STALE_LEAD = 0.1  # ... or of the time that is left ...
 STALE_FLOOR = 0.003  # ... but not more often than this
-STEADIER = 1.7  # times the noise of the levels by teeth: noisier than this, and the course goes by the teeth
-MISCOUNT = 0.7  # teeth: deviation of the number of those between two peaks, which may break one in two
-BELOW_SHARE = 0.2  # of the distance to the course counts while memory is below it, and goes on along it
+# Times the noise of the levels by cycles of the sawtooth: with more, the model goes by these cycles.
+STEADIER = 1.7
+MISCOUNT = 0.7  # of the sawtooth: deviation of the number of cycles between two peaks, which may break one in two
+BELOW_SHARE = 0.2  # of the distance to the trend counts while memory is below it, and goes on along it
 NEAR_RANGES = 2.0  # of what a generation does: the limit is not met within one where it is farther off
 GAUGE_SE = 1.65  # standard errors to either end of an interval of 90 %
 COUNTS_GENERATIONS = 0.05  # of a step: a gauge that rises by one step of the generation's index is that index
@@ -77,13 +78,13 @@ class Forecaster(GrowthEvidence):
         self._t = -math.inf
         self._used = 0.0
         self._run = TimeBins(RUN_BINS)  # of this process
-        self._rhythm: GenerationTracker | None = None  # of the markers
-        self._teeth = SawtoothDetector()
-        self._cycle: GenerationTracker | None = None  # that the course goes by: the markers', the teeth's, or none
+        self._tracker: GenerationTracker | None = None  # of the markers
+        self._sawtooth = SawtoothDetector()
+        self._basis: GenerationTracker | None = None  # that the model goes by: of the markers, of the sawtooth, or none
         self._model: FittedModel | None = None
         self._blocks: FittedModel | None = None  # of the same time by blocks of it, while generations are few
-        self._course_t = -math.inf  # when it was fitted
-        self._course_until = -math.inf  # from when on it is stale
+        self._fitted_t = -math.inf  # when it was fitted
+        self._fitted_until = -math.inf  # from when on it is stale
         self._outcomes: tuple[TimeToLimitDistribution, GrowthRate | None] | None = None  # with what others take
         self._end_in_sight = False  # as of the last look
         self._still_high = math.inf  # while it stands still: more bytes than these are something new
@@ -103,9 +104,9 @@ class Forecaster(GrowthEvidence):
         self._rate.add_samples(times, used)
         self._t, self._used = times[-1], float(used[-1])
         self._run.add_samples(times, used)
-        self._teeth.add_samples(times, used)
-        if self._rhythm is not None:
-            self._rhythm.add_samples(times, used)
+        self._sawtooth.add_samples(times, used)
+        if self._tracker is not None:
+            self._tracker.add_samples(times, used)
 
     def begin_generation(self, t: float | None, index: float) -> None:
         """The work of generation `index` begins at t; the one before it has ended. The same index again is ignored.
@@ -115,34 +116,34 @@ class Forecaster(GrowthEvidence):
         if not math.isfinite(index) or (t is not None and not math.isfinite(t)):
             return
         if t is None:
-            if self._rhythm is not None:
-                self._rhythm.add_late_marker(index)
-        elif self._rhythm is None:
-            self._rhythm = GenerationTracker(index, t, self._prior_seconds)
-            self._rhythm.resume(self._run.items)
-        elif index != self._rhythm.index:
-            self._rhythm.begin_generation(t, index)
-            self._rate.set_fade_seconds(2.0 * (self._rhythm.seconds or 0.0))
-            self._course_until = min(self._course_until, self._course_t + STALE_FLOOR * self._watched)
+            if self._tracker is not None:
+                self._tracker.add_late_marker(index)
+        elif self._tracker is None:
+            self._tracker = GenerationTracker(index, t, self._prior_seconds)
+            self._tracker.resume(self._run.items)
+        elif index != self._tracker.index:
+            self._tracker.begin_generation(t, index)
+            self._rate.set_fade_seconds(2.0 * (self._tracker.seconds or 0.0))
+            self._fitted_until = min(self._fitted_until, self._fitted_t + STALE_FLOOR * self._watched)
 
     def forget_generations(self) -> None:
         """Another counter is taken for the clock: what was told so far were no generations."""
-        self._rhythm = self._prior = self._prior_seconds = self._model = self._blocks = self._outcomes = None
+        self._tracker = self._prior = self._prior_seconds = self._model = self._blocks = self._outcomes = None
 
     def restart(self, t: float) -> None:
         """A new process of the same run: its levels begin anew, the growth that was seen stays as what to expect."""
-        if self._run.items and self._rhythm is not None and len(self._rhythm.summaries) >= MIN_GENERATIONS:
-            levels = levels_by_generation(self._rhythm, self._t)
-            course = fit_by_generation(levels, self._rhythm, self._t, {}, prior=self._prior)
-            if course.fit is not None:
-                size = self._rhythm.size
-                lines = [each.fit.best for each in course.components if each.regressor.name == "course"]
+        if self._run.items and self._tracker is not None and len(self._tracker.summaries) >= MIN_GENERATIONS:
+            levels = levels_by_generation(self._tracker, self._t)
+            fitted = fit_by_generation(levels, self._tracker, self._t, {}, prior=self._prior)
+            if fitted.fit is not None:
+                size = self._tracker.size
+                lines = [each.fit.best for each in fitted.components if each.regressor.name == "index"]
                 best = min(lines, key=lambda line: line.cost)
                 self._prior = best.persistent().in_units(1 / size)
-                self._prior_seconds = course.schedule.generation_seconds / size
+                self._prior_seconds = fitted.schedule.generation_seconds / size
         self._run = TimeBins(RUN_BINS)
-        self._rhythm = None
-        self._teeth = SawtoothDetector()
+        self._tracker = None
+        self._sawtooth = SawtoothDetector()
         self._gauges.clear()
         self._model = self._blocks = self._outcomes = None
         self._calibration.forget_kept()
@@ -158,8 +159,8 @@ class Forecaster(GrowthEvidence):
         return peak.excess if peak is not None else 0.0
 
     def growth_ahead(self) -> GrowthRate:
-        course = self._model
-        return super().growth_ahead() if course is None or not course.components else course.growth_ahead()
+        fitted = self._model
+        return super().growth_ahead() if fitted is None or not fitted.components else fitted.growth_ahead()
 
     def greatest_rise_bytes(self, seconds: float, since_t: float) -> float:
         items = [item for item in self._run.items if item.start_t >= since_t]
@@ -200,8 +201,8 @@ class Forecaster(GrowthEvidence):
             readings.unit_bytes = gauge.unit_bytes
             is_new = readings.add(gauge.t, gauge.value, gauge.capacity, gauge.seldom, used=used)
             if is_new and len(readings.values) <= EXPLAINED_POINTS:  # each of the first tells much
-                self._course_until = -math.inf
-        course = self._current_course()
+                self._fitted_until = -math.inf
+        fitted = self._current_model()
         limit = None if limit_bytes is None else float(limit_bytes)
         if headroom_bytes is not None:
             limit = self._used + headroom_bytes
@@ -210,50 +211,52 @@ class Forecaster(GrowthEvidence):
             if abs(limit - self._limit) > LIMIT_CHANGE_SHARE * limit:
                 self._calibration.forget_kept()
                 self._limit = limit
-            growing = course.beside(others.growth, self._now_x)
+            growing = fitted.beside(others.growth, self._now_x)
             far_below, passed = limit - save_bytes - self._far_bytes(growing), max(t, self._t) - self._t
             ends = self._ends(passed, growing, limit, far_below=far_below, others=others, last_place=last)
             forecast = self._forecast(ends, limit, last)
         self._end_in_sight = forecast is not None and forecast.eta_seconds is not None
         if forecast is not None and forecast.eta_low_seconds is not None:  # the nearer the end, the sooner a new fit
             wait = max(STALE_LEAD * forecast.eta_low_seconds, STALE_FLOOR * self._watched)
-            self._course_until = min(self._course_until, self._course_t + wait)
-        verdict, trend = self._judgement(course, limit)
+            self._fitted_until = min(self._fitted_until, self._fitted_t + wait)
+        verdict, trend = self._judgement(fitted, limit)
         seen = 0.0 if ends is None or trend is None else (trend.points - 1) * ends.level_seconds
-        until = min([self._course_until, *(beat.lost_t for beat in (self._cycle, self._marked()) if beat is not None)])
+        until = min(
+            [self._fitted_until, *(basis.lost_t for basis in (self._basis, self._marked()) if basis is not None)]
+        )
         below = min(far_below, math.nextafter(self._still_high, math.inf))
-        drivers = self._drivers(course, limit)
-        needed = _full(drivers) if verdict is Verdict.WARMING_UP else self._needed(course, last)
+        drivers = self._drivers(fitted, limit)
+        needed = _full(drivers) if verdict is Verdict.WARMING_UP else self._needed(fitted, last)
         return Outlook(verdict, trend, forecast, ends, until, below, self, drivers, seen, needed=needed)
 
-    def _needed(self, course: FittedModel, last_place: float) -> MemoryNeeded | None:
-        """What the run needs to finish; computed anew when the course or the run's end has changed."""
+    def _needed(self, fitted: FittedModel, last_place: float) -> MemoryNeeded | None:
+        """What the run needs to finish; computed anew when the model or the run's end has changed."""
         known = self._known_need
-        if known is None or known[0] is not course or known[1] != last_place:
+        if known is None or known[0] is not fitted or known[1] != last_place:
             end = last_place
-            if (marked := self._marked()) is not None and marked is not self._cycle and math.isfinite(last_place):
+            if (marked := self._marked()) is not None and marked is not self._basis and math.isfinite(last_place):
                 seconds = (last_place - marked.x(self._t)) * (marked.seconds or 1.0)
-                end = replace(course.schedule, now_x=self._now_x).place(seconds)
-            needed = memory_needed(course, end, max(item.high for item in self._run.items))
-            known = self._known_need = course, last_place, needed
+                end = replace(fitted.schedule, now_x=self._now_x).place(seconds)
+            needed = memory_needed(fitted, end, max(item.high for item in self._run.items))
+            known = self._known_need = fitted, last_place, needed
         return known[2]
 
     def _used_at(self, t: float) -> float:
         """Bytes in use at a time of the past, averaged over its bin."""
         return next((item.mean for item in self._run.items if t <= item.end_t), self._used)
 
-    def _drivers(self, course: FittedModel, limit: float | None) -> tuple[GrowthDriver, ...]:
+    def _drivers(self, fitted: FittedModel, limit: float | None) -> tuple[GrowthDriver, ...]:
         """The gauge that explains the growth, and where that ends: not full, and not the count of the generations."""
-        found = [one for one in course.gauges if one.level.value < one.level.capacity]
+        found = [one for one in fitted.gauges if one.level.value < one.level.capacity]
         found = [one for one in found if not self._counts_generations(one)]
         peak = self.periodic_peak_bytes
-        return tuple([_driver(course, one, self._gauges[one.name].in_bytes, limit, peak) for one in found[:1]])
+        return tuple([_driver(fitted, one, self._gauges[one.name].in_bytes, limit, peak) for one in found[:1]])
 
     def _counts_generations(self, one: GaugeFit) -> bool:
-        rhythm = self._cycle
-        if rhythm is None or rhythm is not self._rhythm or math.isfinite(one.level.capacity):
+        tracker = self._basis
+        if tracker is None or tracker is not self._tracker or math.isfinite(one.level.capacity):
             return False
-        return abs(one.level.pace - rhythm.size) <= COUNTS_GENERATIONS * rhythm.size
+        return abs(one.level.pace - tracker.size) <= COUNTS_GENERATIONS * tracker.size
 
     @property
     def _fit(self) -> TrendFit | None:
@@ -261,8 +264,8 @@ class Forecaster(GrowthEvidence):
 
     @property
     def _now_x(self) -> float:
-        """The place in the course."""
-        return self._watched if self._cycle is None else self._cycle.x(self._t)
+        """The position on the model's axis."""
+        return self._watched if self._basis is None else self._basis.x(self._t)
 
     @property
     def _watched(self) -> float:
@@ -270,35 +273,35 @@ class Forecaster(GrowthEvidence):
 
     def _marked(self) -> GenerationTracker | None:
         """The generations, while markers come."""
-        return self._rhythm if self._rhythm is not None and self._rhythm.goes_on(self._t) else None
+        return self._tracker if self._tracker is not None and self._tracker.goes_on(self._t) else None
 
     @property
     def _first_generations(self) -> GenerationTracker | None:
         """The generations, until enough are over to tell how one follows another: time tells more of long ones."""
-        rhythm = self._rhythm
-        if rhythm is None or self._prior is not None or len(rhythm.summaries) >= MIN_GENERATIONS:
+        tracker = self._tracker
+        if tracker is None or self._prior is not None or len(tracker.summaries) >= MIN_GENERATIONS:
             return None
-        return rhythm if not rhythm.summaries or rhythm.goes_on(self._t) else None
+        return tracker if not tracker.summaries or tracker.goes_on(self._t) else None
 
-    def _current_course(self) -> FittedModel:
-        rhythm = self._marked()
-        lost = self._cycle is not None and not self._cycle.goes_on(self._t)
-        course, stale = self._model, self._t >= self._course_until or self._used > self._still_high
-        if course is not None and stale and not lost and self._stands_still(course):
-            self._course_until = self._course_t + STILL_SHARE * self._watched
-        elif course is None or lost or stale:
-            self._cycle, course = self._fitted(rhythm)
-            self._model, self._course_t, self._outcomes, self._blocks = course, self._t, None, None
-            self._course_until = self._t + STALE_SHARE * max(self._watched, STALE_MIN_SECONDS)
+    def _current_model(self) -> FittedModel:
+        tracker = self._marked()
+        lost = self._basis is not None and not self._basis.goes_on(self._t)
+        fitted, stale = self._model, self._t >= self._fitted_until or self._used > self._still_high
+        if fitted is not None and stale and not lost and self._stands_still(fitted):
+            self._fitted_until = self._fitted_t + STILL_SHARE * self._watched
+        elif fitted is None or lost or stale:
+            self._basis, fitted = self._fitted(tracker)
+            self._model, self._fitted_t, self._outcomes, self._blocks = fitted, self._t, None, None
+            self._fitted_until = self._t + STALE_SHARE * max(self._watched, STALE_MIN_SECONDS)
             self._still_high = math.inf
-        return course
+        return fitted
 
-    def _stands_still(self, course: FittedModel) -> bool:
+    def _stands_still(self, fitted: FittedModel) -> bool:
         """A fit would show what the last one did: no growth, no end in sight, and memory did nothing new since."""
-        fitted_t = self._course_t
-        if course.by_generation or self._rhythm is not None or self._end_in_sight:
+        fitted_t = self._fitted_t
+        if fitted.by_generation or self._tracker is not None or self._end_in_sight:
             return False
-        if self._t - fitted_t >= STILL_SHARE * self._watched or self._verdict(course, None) is not Verdict.STABLE:
+        if self._t - fitted_t >= STILL_SHARE * self._watched or self._verdict(fitted, None) is not Verdict.STABLE:
             return False
         half_t = self._t - 0.5 * self._watched
         before = [item for item in self._run.items if half_t <= item.end_t <= fitted_t]
@@ -308,101 +311,101 @@ class Forecaster(GrowthEvidence):
         low, self._still_high = min(item.low for item in before), max(item.high for item in before)
         return all(low <= item.low and item.high <= self._still_high for item in since)
 
-    def _fitted(self, rhythm: GenerationTracker | None) -> tuple[GenerationTracker | None, FittedModel]:
-        """The course by the markers or, without them, by time; or by the beat of its teeth, where that is steadier.
+    def _fitted(self, tracker: GenerationTracker | None) -> tuple[GenerationTracker | None, FittedModel]:
+        """The model by the markers or, without them, by time; or by cycles of a sawtooth, where these are steadier.
 
         Growth on one line goes by time, too, until enough generations are over.
         """
-        t, gauges, teeth = self._t, self._gauges, self._teeth.cycle(self._t)
+        t, gauges, sawtooth = self._t, self._gauges, self._sawtooth.cycle(self._t)
         items, first_t = self._run.items, self._run.items[0].start_t
-        own = levels_by_time(items, first_t) if rhythm is None else levels_by_generation(rhythm, t)
-        goes_on = self._prior is not None and rhythm is not None and len(rhythm.summaries) < MIN_GENERATIONS
-        if teeth is not None and not goes_on:
-            beaten = levels_by_generation(teeth, t)
-            if beaten.noise is not None and (own.noise is None or own.noise >= STEADIER * beaten.noise):
-                return teeth, fit_by_generation(beaten, teeth, t, gauges, error=MISCOUNT)
-        if rhythm is None:
-            course = fit_by_time(own, items, first_t, gauges)
+        own = levels_by_time(items, first_t) if tracker is None else levels_by_generation(tracker, t)
+        goes_on = self._prior is not None and tracker is not None and len(tracker.summaries) < MIN_GENERATIONS
+        if sawtooth is not None and not goes_on:
+            by_sawtooth = levels_by_generation(sawtooth, t)
+            if by_sawtooth.noise is not None and (own.noise is None or own.noise >= STEADIER * by_sawtooth.noise):
+                return sawtooth, fit_by_generation(by_sawtooth, sawtooth, t, gauges, error=MISCOUNT)
+        if tracker is None:
+            fitted = fit_by_time(own, items, first_t, gauges)
         else:
-            course = fit_by_generation(own, rhythm, t, gauges, prior=self._prior)
+            fitted = fit_by_generation(own, tracker, t, gauges, prior=self._prior)
         first = self._first_generations
-        if first is None or course.gauges:
-            return rhythm, course
+        if first is None or fitted.gauges:
+            return tracker, fitted
         items = [item for item in items if item.start_t >= first.first_t]  # after the load
         by_time = fit_by_time(levels_by_time(items, first_t), items, first_t, {}) if items else None
         if by_time is not None and by_time.fit is not None and _is_straight(by_time.fit, first.seconds):
             return None, by_time
-        return rhythm, course if first.summaries else replace(course, components=())
+        return tracker, fitted if first.summaries else replace(fitted, components=())
 
     @property
     def _is_settled(self) -> bool:
         """There is more to see than the load that every run begins with."""
-        if self._cycle is not None and self._cycle is self._rhythm:
-            return self._prior is not None or self._cycle.samples >= SETTLED_MARKED_SAMPLES
+        if self._basis is not None and self._basis is self._tracker:
+            return self._prior is not None or self._basis.samples >= SETTLED_MARKED_SAMPLES
         if (first := self._first_generations) is not None:
             return first.samples >= SETTLED_SAMPLES and self._t - first.first_t >= SETTLED_SECONDS
-        if self._rhythm is not None and not self._rhythm.summaries:
+        if self._tracker is not None and not self._tracker.summaries:
             return False
         return self._run.samples >= SETTLED_SAMPLES and self._watched >= SETTLED_SECONDS
 
-    def _judgement(self, course: FittedModel, limit: float | None) -> tuple[Verdict, Trend | None]:
-        """Verdict and trend of a course, made anew when what they rest on has changed."""
-        rhythm, known = self._marked(), self._judged
-        rests_on = (None if rhythm is None else rhythm.ordinal, limit, self._is_settled)
-        if known is None or known[0] is not course or known[1] != rests_on:
-            judged = self._verdict(course, limit), self._trend(course)
-            known = self._judged = course, rests_on, judged
+    def _judgement(self, fitted: FittedModel, limit: float | None) -> tuple[Verdict, Trend | None]:
+        """Verdict and trend of a model, made anew when what they rest on has changed."""
+        tracker, known = self._marked(), self._judged
+        rests_on = (None if tracker is None else tracker.ordinal, limit, self._is_settled)
+        if known is None or known[0] is not fitted or known[1] != rests_on:
+            judged = self._verdict(fitted, limit), self._trend(fitted)
+            known = self._judged = fitted, rests_on, judged
         return known[2]
 
-    def _verdict(self, course: FittedModel, limit: float | None) -> Verdict:
-        if course.fit is None or not self._is_settled:
+    def _verdict(self, fitted: FittedModel, limit: float | None) -> Verdict:
+        if fitted.fit is None or not self._is_settled:
             return Verdict.WARMING_UP
         complete = MIN_GENERATIONS
-        if self._rhythm is not None and self._rhythm is self._cycle and self._prior is None:
-            complete = len(self._rhythm.summaries)
-        room = None if limit is None else limit - max(self.periodic_peak_bytes, *course.profile.slot_maxima)
-        verdict = classify_growth(course.fit, complete, room)
-        if course.has_filled and verdict in (Verdict.GROWING, Verdict.LEAK):
+        if self._tracker is not None and self._tracker is self._basis and self._prior is None:
+            complete = len(self._tracker.summaries)
+        room = None if limit is None else limit - max(self.periodic_peak_bytes, *fitted.profile.slot_maxima)
+        verdict = classify_growth(fitted.fit, complete, room)
+        if fitted.has_filled and verdict in (Verdict.GROWING, Verdict.LEAK):
             return Verdict.PLATEAU
-        explained = course.components[0].regressor.name == "gauge"
+        explained = fitted.components[0].regressor.name == "gauge"
         return Verdict.GROWING if explained and verdict is Verdict.LEAK else verdict
 
-    def _trend(self, course: FittedModel) -> Trend | None:
-        if course.fit is None:
+    def _trend(self, fitted: FittedModel) -> Trend | None:
+        if fitted.fit is None:
             return None
-        per_second = course.slope / course.schedule.generation_seconds
-        rhythm, per_generation = self._marked(), None
-        if rhythm is not None and rhythm.seconds is not None:
-            seconds = course.schedule.generation_seconds if rhythm is self._cycle else rhythm.seconds
-            per_generation = per_second * seconds / rhythm.size
-        strand, best = course.components[0], course.fit.best
-        since = None if rhythm is None or rhythm is not self._cycle else _index(rhythm, strand.first_x)
-        weight = strand.weight * best.weight
-        return Trend(best.kind, per_second, per_generation, course.fit.r_squared, weight, best.points, since)
+        per_second = fitted.slope / fitted.schedule.generation_seconds
+        tracker, per_generation = self._marked(), None
+        if tracker is not None and tracker.seconds is not None:
+            seconds = fitted.schedule.generation_seconds if tracker is self._basis else tracker.seconds
+            per_generation = per_second * seconds / tracker.size
+        component, best = fitted.components[0], fitted.fit.best
+        since = None if tracker is None or tracker is not self._basis else _index(tracker, component.first_x)
+        weight = component.weight * best.weight
+        return Trend(best.kind, per_second, per_generation, fitted.fit.r_squared, weight, best.points, since)
 
     def _outcomes_of(
-        self, course: FittedModel, timing: UncertainSchedule, limit: float, others: GrowthRate | None
+        self, fitted: FittedModel, timing: UncertainSchedule, limit: float, others: GrowthRate | None
     ) -> TimeToLimitDistribution:
         if self._outcomes is not None:
             known, beside = self._outcomes
             is_same = others == beside and abs(known.limit - limit) <= LIMIT_CHANGE_SHARE * (limit - self._used)
             if is_same and not known.is_passed(timing.calendar.now_x):
                 return known
-        found = time_to_limit_distribution(course, timing, limit)
+        found = time_to_limit_distribution(fitted, timing, limit)
         self._outcomes = found, others
         return found
 
     def _last_place(self, last_generation: float | None) -> float:
         """Where, by the markers' count, the run's last generation ends; infinity when that is not known."""
-        rhythm = self._marked()
-        if rhythm is None or last_generation is None:
+        tracker = self._marked()
+        if tracker is None or last_generation is None:
             return math.inf
-        return rhythm.ordinal + (last_generation - rhythm.index + rhythm.step) / rhythm.size
+        return tracker.ordinal + (last_generation - tracker.index + tracker.step) / tracker.size
 
     def _ends(
         self,
         passed: float,
-        course: FittedModel,
+        fitted: FittedModel,
         limit: float,
         *,
         far_below: float,
@@ -413,21 +416,21 @@ class Forecaster(GrowthEvidence):
 
         The limit is far away while less than `far_below` bytes are in use.
         """
-        if course.fit is None or not self._is_settled or self._used >= limit:
+        if fitted.fit is None or not self._is_settled or self._used >= limit:
             return None
-        beat = self._cycle
-        calendar = replace(course.schedule, now_x=self._now_x)
-        if beat is not None:
-            timing = UncertainSchedule(calendar, beat.unevenness, 0.6 / SLOTS)
+        basis = self._basis
+        calendar = replace(fitted.schedule, now_x=self._now_x)
+        if basis is not None:
+            timing = UncertainSchedule(calendar, basis.unevenness, 0.6 / SLOTS)
         else:
-            peak = course.periodic_peak
+            peak = fitted.periodic_peak
             timing = UncertainSchedule(calendar, blur=peak.error if peak is not None else 0.0)
-        step, near, safe = course.period * calendar.generation_seconds, None, 0.0
+        step, near, safe = fitted.period * calendar.generation_seconds, None, 0.0
         cycle = step
         if self._used < far_below:  # the next minutes need no model of their own
             safe = step
-        elif beat is None or len(beat.summaries) > MIN_GENERATIONS:
-            near = self._near(course, beat, calendar, limit, others.deviation)
+        elif basis is None or len(basis.summaries) > MIN_GENERATIONS:
+            near = self._near(fitted, basis, calendar, limit, others.deviation)
         else:  # too few generations say how one goes: blocks of time do
             items, first_t = self._run.items, self._run.items[0].start_t
             blocks = self._blocks = self._blocks or fit_by_time(levels_by_time(items, first_t), items, first_t, {})
@@ -435,69 +438,71 @@ class Forecaster(GrowthEvidence):
                 now = replace(blocks.schedule, now_x=self._watched)
                 near = self._near(blocks.beside(others.growth, now.now_x), None, now, limit, others.deviation)
         run = self._run_seconds(timing, last_place)
-        if beat is None and (first := self._first_generations) is not None:  # growth within one may end with it
+        if basis is None and (first := self._first_generations) is not None:  # growth within one may end with it
             cycle = max(step, first.seconds or 0.0, self._t - first.start_t)
-        outcomes = self._outcomes_of(course, timing, limit, others.growth)
+        outcomes = self._outcomes_of(fitted, timing, limit, others.growth)
         p_ended = 0.0 if near is None else near.p_ended
         if_ended = near.if_ended() if near is not None and p_ended > 0.0 else None
         return TimeToLimit(outcomes, timing, cycle, step, passed, near, safe, run, p_ended, if_ended)
 
     def _run_seconds(self, timing: UncertainSchedule, last_place: float) -> float:
         """From the last sample until the run ends, at the latest."""
-        rhythm = self._marked()
-        if rhythm is None or math.isinf(last_place):
+        tracker = self._marked()
+        if tracker is None or math.isinf(last_place):
             return math.inf
-        if rhythm is not self._cycle:
-            timing = UncertainSchedule(GenerationSchedule(rhythm.x(self._t), rhythm.seconds or 1.0), rhythm.unevenness)
+        if tracker is not self._basis:
+            timing = UncertainSchedule(
+                GenerationSchedule(tracker.x(self._t), tracker.seconds or 1.0), tracker.unevenness
+            )
         return max(0.0, timing.calendar.seconds_until(last_place + RUN_END_SE * timing.error(last_place)))
 
-    def _far_bytes(self, course: FittedModel) -> float:
+    def _far_bytes(self, fitted: FittedModel) -> float:
         """More headroom than this is more than memory may use within a generation."""
-        reach = max(self.periodic_peak_bytes, course.profile.range, course.profile.reach)
-        return NEAR_RANGES * (reach + abs(course.slope) * course.period)
+        reach = max(self.periodic_peak_bytes, fitted.profile.range, fitted.profile.reach)
+        return NEAR_RANGES * (reach + abs(fitted.slope) * fitted.period)
 
     def _near(
         self,
-        course: FittedModel,
-        beat: GenerationTracker | None,
+        fitted: FittedModel,
+        basis: GenerationTracker | None,
         calendar: GenerationSchedule,
         limit: float,
         others_deviation: float,
     ) -> ShortHorizonModel:
-        """How memory stands to its course now."""
-        outline = course.profile
+        """How memory stands to its trend now."""
+        profile = fitted.profile
         parts: tuple[float, ...] = (0.0,)
         latest = self._run.items[-1].mean
-        if beat is not None:
-            latest = beat.latest()
-            if beat.is_blurred(self._t):
-                outline = outline.whole()
+        if basis is not None:
+            latest = basis.latest()
+            if basis.is_blurred(self._t):
+                profile = profile.whole()
             else:
-                parts = beat.likely_parts(self._t)
-        line = course.level_at(calendar.now_x)
-        aside = outline.residual(latest - line, parts[len(parts) // 2])
-        peaks, due, between = course.periodic_peak, math.inf, math.inf
+                parts = basis.likely_parts(self._t)
+        line = fitted.level_at(calendar.now_x)
+        aside = profile.residual(latest - line, parts[len(parts) // 2])
+        peaks, due, between = fitted.periodic_peak, math.inf, math.inf
         if peaks is not None:
             between = peaks.period * calendar.generation_seconds
             due = max(0.0, calendar.seconds_until(peaks.first_from(calendar.now_x) - peaks.error))
             if peaks.regular and due == 0.0:  # it is under way: what it explains is no deviation
                 aside = min(aside, max(0.0, aside - max(peaks.highs)))
-        growth, best = course.growth_ahead(), course.components[0].fit.best
-        noise = outline.noise if course.components[0].regressor.name == "course" else course.components[0].fit.noise
+        growth, best = fitted.growth_ahead(), fitted.components[0].fit.best
+        noise = profile.noise if fitted.components[0].regressor.name == "index" else fitted.components[0].fit.noise
         return ShortHorizonModel(
             room=limit - line,
             residual=aside if aside > 0.0 else BELOW_SHARE * aside,
             slope=max(growth.per_second, 0.0),
             slope_error=growth.error,
             noise=math.hypot(noise, others_deviation),
-            profile=outline,
+            profile=profile,
             parts=parts,
-            seconds=course.period * calendar.generation_seconds,
+            seconds=fitted.period * calendar.generation_seconds,
             peaks=peaks,
             due_seconds=due,
             peak_seconds=between,
             headroom=limit - latest,
-            rises=course.excursions,
+            rises=fitted.excursions,
             behind=min(-aside, max(growth.per_second, 0.0) * self._seconds_since_record()) if aside < 0.0 else 0.0,
             risen=best.level - best.level_at(best.x - best.span),
         )
@@ -511,7 +516,7 @@ class Forecaster(GrowthEvidence):
         return self._t - record_t
 
     def _calibrated_places(self, ends: TimeToLimit) -> tuple[float, float, float]:
-        """Where in the course the limit is met, as quantiles, with the interval that the run's own errors ask for."""
+        """Where the limit is met, as quantiles, with the interval that the run's own errors ask for."""
         low, middle, high = ends.quantiles()
         calendar = ends.timing.calendar
         left = [calendar.seconds_until(x) - ends.passed for x in (low, middle, high)]
@@ -522,9 +527,9 @@ class Forecaster(GrowthEvidence):
         return max(calendar.now_x, middle - factor * (middle - low)), middle, middle + factor * (high - middle)
 
     def _forecast(self, ends: TimeToLimit | None, limit: float, last_place: float) -> Forecast:
-        rhythm = self._marked()
+        tracker = self._marked()
         if self._used >= limit:
-            index = rhythm.index if rhythm is not None else None
+            index = tracker.index if tracker is not None else None
             return Forecast(0.0, 0.0, 0.0, index, index, index, finishes=False)
         if ends is None:
             return Forecast(None, None, None)
@@ -532,13 +537,13 @@ class Forecaster(GrowthEvidence):
         places = [middle_x, low_x, high_x]
         seconds = [ends.timing.calendar.seconds_until(x) for x in places]
         eta, low, high = (max(0.0, s - ends.passed) if math.isfinite(s) else None for s in seconds)
-        if rhythm is None:
+        if tracker is None:
             return Forecast(eta, low, high)
-        if rhythm is not self._cycle:
-            marked = GenerationSchedule(rhythm.x(self._t), rhythm.seconds or 1.0)
+        if tracker is not self._basis:
+            marked = GenerationSchedule(tracker.x(self._t), tracker.seconds or 1.0)
             places = [marked.place(s) for s in seconds]
         finishes = None if math.isinf(last_place) else places[1] > last_place
-        middle_index, low_index, high_index = (_index(rhythm, place) for place in places)
+        middle_index, low_index, high_index = (_index(tracker, place) for place in places)
         return Forecast(eta, low, high, middle_index, low_index, high_index, finishes)
 
 
@@ -556,18 +561,18 @@ def _is_straight(fit: TrendFit, generation_seconds: float | None) -> bool:
     return line.kind == "linear" and (line.first == 0 or line.span >= (generation_seconds or math.inf))
 
 
-def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:
+def _driver(fitted: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | None, peak: float) -> GrowthDriver:
     """The gauge as the rest of memwatch reads it; `peak` bytes stand above the level now and then."""
     level, fit = one.level, one.component.fit
     ends = math.isfinite(level.capacity)
     ahead = max(0.0, level.capacity - level.value) if ends else 0.0
     bent = min(ahead, fit.best.span) / level.pace  # a bend is believed for as long as it was seen
-    usual, error = one.component.ahead(bent if bent > 0.0 else course.period)
+    usual, error = one.component.ahead(bent if bent > 0.0 else fitted.period)
     unit, off = usual / level.pace, GAUGE_SE * error / level.pace
     low, high = (unit - off, unit + off) if one.units is None else (one.units.low, one.units.high)
     rates = max(0.0, low), unit, high
-    now = fit.best.level + fit.best.slope * (level.value - fit.best.x) + max(0.0, peak, *course.profile.slot_maxima)
-    unrest = GAUGE_SE * math.hypot(course.profile.peak_sd, fit.noise)
+    now = fit.best.level + fit.best.slope * (level.value - fit.best.x) + max(0.0, peak, *fitted.profile.slot_maxima)
+    unrest = GAUGE_SE * math.hypot(fitted.profile.peak_sd, fit.noise)
     tops = now - unrest, now, now + unrest
     full = [int(top + rate * ahead) for top, rate in zip(tops, rates, strict=True)]
     reached: list[float | None] = [None] * 3
@@ -594,8 +599,8 @@ def _driver(course: FittedModel, one: GaugeFit, in_bytes: bool, limit: float | N
     )
 
 
-def _index(rhythm: GenerationTracker, place: float) -> float | None:
-    """The generation, as the program counts, at a place of the course."""
+def _index(tracker: GenerationTracker, place: float) -> float | None:
+    """The generation, as the program counts, at a position on the model's axis."""
     if math.isinf(place):
         return None
-    return rhythm.index + math.floor((place - rhythm.ordinal) * rhythm.size / rhythm.step + 1e-9) * rhythm.step
+    return tracker.index + math.floor((place - tracker.ordinal) * tracker.size / tracker.step + 1e-9) * tracker.step

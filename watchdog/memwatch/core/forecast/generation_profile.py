@@ -112,7 +112,7 @@ def fit_profile(
 ) -> GenerationProfile:
     """Of the latest USUAL of these generations with their levels, less the growth within each.
 
-    It is taken above the trend where that is steadier than above each generation's own level: teeth that do not
+    It is taken above the trend where that is steadier than above each generation's own level: cycles that do not
     follow the generations move a level down when they move its peak up.
     """
     if not shapes:

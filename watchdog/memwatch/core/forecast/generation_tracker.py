@@ -1,4 +1,4 @@
-"""The generations of one process, by its markers or by the teeth of its saw: the open one, and those that are over."""
+"""The generations of one process, by its markers or by its sawtooth: the open one, and those that are over."""
 
 from __future__ import annotations
 
@@ -283,13 +283,13 @@ class GenerationTracker:
 FALL_SHARE = 0.05  # of the level: a smaller fall is no collection
 FALL_UNREST = 8.0  # ... nor one that is within so many times the usual change from sample to sample
 UNREST_SAMPLES = 64
-MIN_TEETH = 5  # teeth that make a beat
+MIN_CYCLES = 5  # that make a sawtooth
 REGULAR = 0.4  # robust deviation of their lengths, as a share, up to which they are one
 OVERDUE_FACTOR = 1.4  # a tooth that lasts so many times the usual one may be none
 
 
 class SawtoothDetector:
-    """Told the samples of one process; finds the beat of its collections."""
+    """Finds the period of the garbage collections in the samples of one process."""
 
     def __init__(self) -> None:
         self._unrest = 0.0
@@ -297,7 +297,7 @@ class SawtoothDetector:
         self._last: float | None = None
         self._top = 0.0
         self._falling = False
-        self._rhythm: GenerationTracker | None = None
+        self._tracker: GenerationTracker | None = None
         self._count = 0
 
     def add_samples(self, times: Sequence[float], used: Sequence[float]) -> None:
@@ -322,26 +322,26 @@ class SawtoothDetector:
                 falling = True
                 top = now
                 self._tell(times[told:i], used[told:i])
-                if self._rhythm is None:
-                    self._rhythm = GenerationTracker(0.0, times[i], None)
+                if self._tracker is None:
+                    self._tracker = GenerationTracker(0.0, times[i], None)
                 else:
                     self._count += 1
-                    self._rhythm.begin_generation(times[i], float(self._count))
+                    self._tracker.begin_generation(times[i], float(self._count))
                 told = i
             last = now
         self._last, self._top, self._falling, self._unrest, self._seen = last, top, falling, unrest, seen
         self._tell(times[told:], used[told:])
 
     def _tell(self, times: Sequence[float], used: Sequence[float]) -> None:
-        if self._rhythm is not None:
-            self._rhythm.add_samples(times, used)
+        if self._tracker is not None:
+            self._tracker.add_samples(times, used)
 
     def cycle(self, t: float) -> GenerationTracker | None:
-        """The teeth as generations, if they come regularly."""
-        rhythm = self._rhythm
-        if rhythm is None or len(rhythm.summaries) < MIN_TEETH:
+        """The cycles as generations, if they come regularly."""
+        tracker = self._tracker
+        if tracker is None or len(tracker.summaries) < MIN_CYCLES:
             return None
-        lengths = rhythm.lengths()
+        lengths = tracker.lengths()
         usual = median(lengths)
-        is_regular = robust_sd(lengths) <= REGULAR * usual and t - rhythm.start_t <= OVERDUE_FACTOR * usual
-        return rhythm if is_regular else None
+        is_regular = robust_sd(lengths) <= REGULAR * usual and t - tracker.start_t <= OVERDUE_FACTOR * usual
+        return tracker if is_regular else None

@@ -26,24 +26,24 @@ STALE, STALE_SECONDS = 1.5, 60.0
 
 
 class Regressor(Protocol):
-    """What a model's x counts; `pace` is how many units of x there are in one unit of the course, now."""
+    """What a model's x counts; `pace` is how many units of x there are in one unit of the model's axis, now."""
 
     @property
     def name(self) -> str: ...
     @property
     def pace(self) -> float: ...
     def position(self, x: float) -> float:
-        """The place in the course (generations, or seconds without markers) that x will have; infinity for never."""
+        """The position (generations, or seconds without markers) at which x will be; infinity for never."""
 
     def x_at(self, place: float) -> float:
-        """The x at a place in the course ahead; of a gauge that is full, its capacity."""
+        """The x at a position ahead; of a gauge that is full, its capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleIndex:
-    """x is the course's own."""
+    """x is the position on the model's axis itself."""
 
-    name: str = "course"
+    name: str = "index"
     pace: float = 1.0
 
     def position(self, x: float) -> float:
@@ -55,7 +55,7 @@ class CycleIndex:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSchedule:
-    """How the places of the course follow in time: `seconds` a generation now, each later one `ratio` times as long.
+    """How positions follow in time: `seconds` a generation now, each later one `ratio` times as long.
 
     The change is believed for as many generations as it was seen.
     """
@@ -116,7 +116,7 @@ def fit_schedule(now_x: float, lengths: Sequence[float]) -> GenerationSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ElapsedTime:
-    """x is seconds since the first sample, the course counts generations."""
+    """x is seconds since the first sample, the model's axis counts generations."""
 
     calendar: GenerationSchedule
     now_t: float  # on the axis
@@ -135,9 +135,9 @@ class ElapsedTime:
 
 @dataclass(frozen=True, slots=True)
 class GaugeLevel:
-    """x is a gauge of the log, which rises by `pace` in a unit of the course, up to its capacity."""
+    """x is a gauge of the log, which rises by `pace` in a unit of the model's axis, up to its capacity."""
 
-    now_x: float  # place in the course
+    now_x: float  # position on the model's axis
     value: float  # of the gauge there
     pace: float
     capacity: float  # infinite: it has none

@@ -144,7 +144,7 @@ class GrowthModel:
         )
 
     def moved(self, x: float) -> GrowthModel:
-        """The same course, anchored at another x on its way."""
+        """The same curve, anchored at another x on its way."""
         return replace(self, x=x, level=self.level_at(x), slope=self.slope_at(x))
 
     def persistent(self) -> GrowthModel:

@@ -15,7 +15,7 @@ CHECKED_SHARE = 0.3  # of the time that was left when a forecast was made: then 
 APART = 1.15  # times the time watched at the last kept forecast: neighbours make the same error and tell it once
 PRIOR_FORECASTS = 8.0  # that the models' own width counts for (of 4, 8, 12 on 204 traces: 12 holds less, 4 no more)
 LEAST_HALF = 1e-3  # of the time left: no forecast is more exact
-MOST_ERROR = 5.0  # standard deviations that one forecast tells at most: beyond, the course has become another
+MOST_ERROR = 5.0  # standard deviations that one forecast tells at most: beyond, growth has become another
 USUAL_ERROR = math.sqrt(2.0 / math.pi)  # of a normal distribution: mean distance from its middle, in deviations
 
 

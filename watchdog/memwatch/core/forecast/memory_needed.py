@@ -15,29 +15,29 @@ MOST_BYTES = 2.0**60  # no machine has more: what leads there has no end
 AHEAD_ERROR = 0.1  # of the growth ahead: standard error, at the least (on traces half-way; 0.02 holds a sixth less)
 
 
-def memory_needed(course: FittedModel, end_x: float, most_bytes: float) -> MemoryNeeded | None:
+def memory_needed(fitted: FittedModel, end_x: float, most_bytes: float) -> MemoryNeeded | None:
     """The most that will be used until the place `end_x`, infinity where no end is known; `most_bytes` were so far.
 
     None where growth has no end that is known, or too little was seen.
     """
-    if not course.components:
+    if not fitted.components:
         return None
-    low, middle, high = _quantiles(_tops(course, end_x), QUANTILES)
+    low, middle, high = _quantiles(_tops(fitted, end_x), QUANTILES)
     if math.isinf(middle):
         return None
     low, middle, high = (max(most_bytes, value) for value in (low, middle, high))
     return MemoryNeeded(int(middle), int(low), int(high) if math.isfinite(high) else None)
 
 
-def _tops(course: FittedModel, end_x: float) -> Iterator[tuple[float, float]]:
+def _tops(fitted: FittedModel, end_x: float) -> Iterator[tuple[float, float]]:
     """The highest use by the end, by every model and its errors, and the weight of each."""
-    profile = course.profile
+    profile = fitted.profile
     part, usual_top = profile.parts()[0]
-    place = end_x - 1.0 + part if course.by_generation else end_x
-    peak = course.periodic_peak
-    is_peak_due = peak is not None and peak.first_from(course.schedule.now_x) <= end_x
+    place = end_x - 1.0 + part if fitted.by_generation else end_x
+    peak = fitted.periodic_peak
+    is_peak_due = peak is not None and peak.first_from(fitted.schedule.now_x) <= end_x
     above = max(usual_top, peak.excess) if peak is not None and is_peak_due else usual_top
-    for component in course.components:
+    for component in fitted.components:
         unrest = math.hypot(profile.peak_sd, component.fit.noise)
         for model in component.fit.models:
             weight = component.weight * model.weight
@@ -46,8 +46,8 @@ def _tops(course: FittedModel, end_x: float) -> Iterator[tuple[float, float]]:
                 yield math.inf, weight
                 continue
             usual = profile.scaling.top_over(level, above)
-            growth = max(model.slope, 0.0) * component.regressor.pace * course.period
-            met_by, left = first_of_many(unrest, growth, max(0.0, end_x - course.schedule.now_x) / course.period)
+            growth = max(model.slope, 0.0) * component.regressor.pace * fitted.period
+            met_by, left = first_of_many(unrest, growth, max(0.0, end_x - fitted.schedule.now_x) / fitted.period)
             doubt = profile.scaling.doubt(usual, above)
             left = math.hypot(left, doubt)
             most = profile.record - usual_top + MORE * unrest + 1.65 * doubt

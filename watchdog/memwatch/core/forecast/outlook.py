@@ -33,7 +33,7 @@ class GrowthRate:
 class UseByOthers:
     """What others take of the limit."""
 
-    deviation: float = 0.0  # standard deviation around its course, bytes
+    deviation: float = 0.0  # standard deviation around its trend, bytes
     growth: GrowthRate | None = None  # None: it does not grow
 
 

@@ -14,10 +14,10 @@ from memwatch.core.robust_statistics import median, robust_sd_about
 REMEMBERED = 48  # generations
 GRACE_GENERATIONS = 1  # generations that such a peak may be late by, before they are taken to have ceased
 LATE_SHARE = 0.08  # of the gap: a peak that is due may come so late
-IRREGULAR_GAP_SHARE = 0.3  # of the usual gap: a beat that is off by more, in any of ...
-RECENT_GAPS = 4  # ... the latest, has no rhythm
+IRREGULAR_GAP_SHARE = 0.3  # of the usual gap: a period that is off by more, in any of ...
+RECENT_GAPS = 4  # ... the latest, is none
 CEASED = 1.3  # of the usual gap: without markers, peaks that have not come for so long have ceased
-FORGOTTEN = 3.0  # times the usual gap: so do those of generations when they have no rhythm
+FORGOTTEN = 3.0  # times the usual gap: so do those of generations when they are not periodic
 AROUND = 6  # bins to either side that a peak stands out of
 ALIKE = 0.5  # of a peak's height: a high of the latest generation that is more may be the next one
 MIN_EARLIER_GENERATIONS = 3  # generations before the latest, from which on it can stand out
@@ -27,7 +27,7 @@ RARE_SHARE = 0.4  # peaks in more generations than this are the usual shape
 
 @dataclass(frozen=True, slots=True)
 class PeriodicPeak:
-    """Peaks that come every so often, in units of the course."""
+    """Peaks that come every so often, in units of the model's axis."""
 
     last: float  # place at which the latest begins
     period: float
@@ -41,7 +41,7 @@ class PeriodicPeak:
         return median(self.highs)
 
     def first_from(self, x: float) -> float:
-        """The place of the first one from x on; of those without rhythm, where it is to be expected."""
+        """The place of the first one from x on; of those without a period, where it is to be expected."""
         if not self.regular:
             return max(x, self.last + 0.5 * self.period) + 0.5 * self.period
         times = max(1, math.ceil((x - self.last) / self.period - LATE_SHARE))
@@ -60,7 +60,7 @@ class _Peak:
 
 
 class PeriodicPeakDetector:
-    """The highest excess of each of the latest generations, and the rhythm of those that stand out.
+    """The highest excess of each of the latest generations, and the period of those that stand out.
 
     Whether a high was a peak or a step is known when the next generation is over.
     """
@@ -103,7 +103,7 @@ class PeriodicPeakDetector:
         return any(p.x == shape.ordinal for p in self._rare)
 
     def periodic_peak(self, above_base: bool, error: float = 0.0) -> PeriodicPeak | None:
-        """The rhythm of those that stand out, their excess above the base or the level; None if they have ceased.
+        """The period of those that stand out, their excess above the base or the level; None if they have ceased.
 
         `error` is the deviation of a generation's ordinal.
         """

@@ -1,4 +1,4 @@
-"""When a course meets its limit: every model and its errors, weighed into a middle and an interval.
+"""When memory meets its limit: every model and its errors, weighed into a middle and an interval.
 
 The next minutes: how likely memory meets the limit, as each of the latest generations would go on from here.
 """
@@ -33,12 +33,12 @@ AHEAD = 2  # generations that are looked ahead at most
 
 @dataclass(frozen=True, slots=True)
 class ShortHorizonModel:
-    """Memory where it is now, above or below its course, and how generations (or blocks of time) usually go.
+    """Memory where it is now, above or below its trend, and how generations (or blocks of time) usually go.
 
     It answers for the next minutes what `TimeToLimitProtocol` asks.
     """
 
-    room: float  # bytes from the course's line to the limit
+    room: float  # bytes from the trend to the limit
     residual: float  # bytes by which memory is now above the line, or below
     slope: float  # bytes a second
     slope_error: float  # standard error of it
@@ -47,11 +47,11 @@ class ShortHorizonModel:
     parts: tuple[float, ...]  # of the open generation that are over, if it ends soon, as usual, or late: equally likely
     seconds: float  # of a generation, or of the block of time that stands for one
     peaks: PeriodicPeak | None = None  # that not every generation has
-    due_seconds: float = math.inf  # until the next of them, where they have a rhythm
+    due_seconds: float = math.inf  # until the next of them, where they are periodic
     peak_seconds: float = math.inf  # from one to the next
     headroom: float = math.inf  # bytes from where memory is to the limit
     rises: ExcursionDistribution | None = None  # from where it is; of a run without markers
-    behind: float = 0.0  # bytes by which memory is below its course
+    behind: float = 0.0  # bytes by which memory is below its trend
     risen: float = 0.0  # bytes that the growth was so far
 
     @property
@@ -71,16 +71,16 @@ class ShortHorizonModel:
 
     def _usual_odds(self, wait: float, need: CheckpointCost) -> float:
         """As generations like those seen go on."""
-        outline, room, seconds = self.profile, self.room - self.residual, wait + need.seconds
-        highest = outline.top + need.bytes + self.slope * seconds
-        if room - highest > NO_CHANCE * self._width(outline.spread, len(outline.past_slot_maxima)):
+        profile, room, seconds = self.profile, self.room - self.residual, wait + need.seconds
+        highest = profile.top + need.bytes + self.slope * seconds
+        if room - highest > NO_CHANCE * self._width(profile.spread, len(profile.past_slot_maxima)):
             return 0.0
         odds = 0.0
         for part in self.parts:
             tops = self._tops(part, wait, need)
-            width = self._width(min(variance(tops), outline.spread), len(tops))
+            width = self._width(min(variance(tops), profile.spread), len(tops))
             odds += _share_beyond(tops, room, width) / len(self.parts)
-        if len(outline.slot_maxima) > 1:
+        if len(profile.slot_maxima) > 1:
             return odds
         level = _share_beyond([self.slope * seconds], room, self._width(0.0, 1))
         high = odds * min(1.0, seconds / self.seconds)  # it comes anywhere in the block
@@ -152,12 +152,12 @@ class ShortHorizonModel:
 
 
 def p_growth_ended(behind: float, width: float, risen: float) -> float:
-    """The probability that growth has ended, as far as memory shows it by being `behind` its course, bytes.
+    """The probability that growth has ended, as far as memory shows it by being `behind` its trend, bytes.
 
     `width` bytes is the deviation from it that is usual, `risen` what the growth was so far. Growth that has lasted for
     a time ends within the next part of it with a hazard of one in that time: being behind is as likely anywhere up to
     what has risen. Else it is an accident, as likely as Student's t of three degrees of freedom has it. What the odds
-    are on the course itself is not shown by being behind: the models have weighed it.
+    are on the trend itself is not shown by being behind: the models have weighed it.
     """
     if behind <= 0.0 or risen <= 0.0:
         return 0.0
@@ -201,11 +201,11 @@ _Blurred = tuple[float, float, float]  # a place, its probability, its standard 
 
 @dataclass(frozen=True, slots=True)
 class UncertainSchedule:
-    """How the places of the course follow in time, and how exactly that is known."""
+    """How positions follow in time, and how exactly that is known."""
 
     calendar: GenerationSchedule
     unevenness: float = 0.0  # deviation of a generation's length, as a share; 0 without generations
-    blur: float = 0.0  # standard deviation of a place in the course
+    blur: float = 0.0  # standard deviation of a position
 
     def error(self, x: float) -> float:
         """Standard error of a place ahead, beyond that of the models."""
@@ -228,7 +228,7 @@ class TimeToLimitDistribution:
     usual: tuple[float, ...]  # the places that are the quantiles of 5, 50 and 95 %; infinity for never
 
     def is_passed(self, x: float) -> bool:
-        """The course has gone beyond the earliest of them."""
+        """The run has gone beyond the earliest of them."""
         return bool(self.places) and self.places[0][0] < x - 1.0 / SLOTS
 
 
@@ -244,11 +244,11 @@ class TimeToLimit:
     short_horizon: ShortHorizonModel | None = None
     safe_seconds: float = 0.0  # within which the limit cannot be met: it is farther than memory ever went in that time
     run_seconds: float = math.inf  # until the run's last generation ends, at the latest
-    p_ended: float = 0.0  # that the growth has just ended: memory is behind its course
+    p_ended: float = 0.0  # that the growth has just ended: memory is behind its trend
     if_ended: ShortHorizonModel | None = None  # what the next minutes are then
 
     def quantiles(self) -> tuple[float, float, float]:
-        """The places in the course by which the limit is met with 5, 50 and 95 %; infinity for never.
+        """The positions by which the limit is met with 5, 50 and 95 %; infinity for never.
 
         If growth goes on; where it is likelier that it has ended, of both.
         """
@@ -297,8 +297,8 @@ class TimeToLimit:
         return math.inf if self.short_horizon is None else self.short_horizon.usual_headroom(seconds)
 
 
-def time_to_limit_distribution(course: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
-    return distribution_of(limit, _outcomes(course, timing.calendar.now_x, limit), timing)
+def time_to_limit_distribution(fitted: FittedModel, timing: UncertainSchedule, limit: float) -> TimeToLimitDistribution:
+    return distribution_of(limit, _outcomes(fitted, timing.calendar.now_x, limit), timing)
 
 
 def distribution_of(
@@ -313,25 +313,25 @@ def distribution_of(
     return TimeToLimitDistribution(limit, places, max(0.0, 1.0 - sum(odds for _, odds in places)), usual)
 
 
-def _outcomes(course: FittedModel, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
-    parts = course.profile.parts()
-    for strand in course.components:
-        unrest = math.hypot(course.profile.peak_sd, strand.fit.noise)
-        for model in strand.fit.models:
-            weight = strand.weight * model.weight
+def _outcomes(fitted: FittedModel, now_x: float, limit: float) -> Iterator[tuple[float, float]]:
+    parts = fitted.profile.parts()
+    for component in fitted.components:
+        unrest = math.hypot(fitted.profile.peak_sd, component.fit.noise)
+        for model in component.fit.models:
+            weight = component.weight * model.weight
             if model.kind == "flat":
                 yield math.inf, weight
                 continue
-            met_by, left = first_of_many(unrest, max(model.slope, 0.0) * strand.regressor.pace * course.period)
-            doubt = course.profile.scaling.doubt(limit, parts[0][1])
+            met_by, left = first_of_many(unrest, max(model.slope, 0.0) * component.regressor.pace * fitted.period)
+            doubt = fitted.profile.scaling.doubt(limit, parts[0][1])
             left = math.hypot(left, doubt)
-            most = course.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
-            ahead = course.profile.scaling.level_under(limit, parts[0][1]) - model.level
+            most = fitted.profile.record - parts[0][1] + MORE * unrest + 1.65 * doubt
+            ahead = fitted.profile.scaling.level_under(limit, parts[0][1]) - model.level
             slope_errors, level_errors = _shares(model, ahead, left)
             for errors, share in ERRORS:
                 bound = limit - min(met_by + errors * level_errors * left, most)
                 off = errors * slope_errors
-                x = _first(course, strand.regressor, model, parts, limit=bound, errors=off, now_x=now_x)
+                x = _first(fitted, component.regressor, model, parts, limit=bound, errors=off, now_x=now_x)
                 yield x, weight * share
 
 
@@ -355,7 +355,7 @@ def _shares(model: GrowthModel, ahead: float, unrest: float) -> tuple[float, flo
 
 
 def _first(
-    course: FittedModel,
+    fitted: FittedModel,
     regressor: Regressor,
     model: GrowthModel,
     parts: Sequence[tuple[float, float]],
@@ -371,21 +371,21 @@ def _first(
     """
 
     def met_by(above: float) -> float:
-        level = course.profile.scaling.level_under(limit, above)
+        level = fitted.profile.scaling.level_under(limit, above)
         return max(regressor.position(model.x_at_level(level, errors)), now_x)
 
     first = math.inf
-    if course.by_generation:
+    if fitted.by_generation:
         for part, above in parts:
             x = met_by(above)
             if x >= first or x == math.inf:
                 break
-            first = min(first, math.ceil(x - part - course.begins_x - 1e-9) + part + course.begins_x)
+            first = min(first, math.ceil(x - part - fitted.begins_x - 1e-9) + part + fitted.begins_x)
     else:
         first = met_by(parts[0][1])
-    if course.periodic_peak is not None:
-        x = met_by(course.periodic_peak.excess)
-        first = min(first, course.periodic_peak.first_from(x) if math.isfinite(x) else math.inf)
+    if fitted.periodic_peak is not None:
+        x = met_by(fitted.periodic_peak.excess)
+        first = min(first, fitted.periodic_peak.first_from(x) if math.isfinite(x) else math.inf)
     return max(first, now_x)
 
 

@@ -144,8 +144,10 @@ class ExaminationHistory:
             del self.records[FIRST_RECORDS_KEPT]
         return True
 
-    def _record(self, event: Diagnosed, census: Census, read_t: float) -> ExaminationRecord:
-        asked = event.asked
+    def _record(self, event: Diagnosed, census: Census, ended_t: float) -> ExaminationRecord:
+        asked, read_t = event.asked, ended_t
+        if not self._of_worker:  # its memory was read at the end
+            read_t -= census.measuring_seconds
         sized = [attribute for attribute in (*census.tracked, *census.containers) if attribute.bytes is not None]
         used = [used for t, _, used in self._readings if t >= asked.t]
         used += [asked.used_bytes] if asked.used_bytes is not None else []
@@ -168,7 +170,7 @@ class ExaminationHistory:
             generation=asked.generation,
             phase=asked.phase,
             position=self._position(asked, read_t),
-            counted_position=self._position(asked, read_t - census.sizing_seconds),
+            counted_position=self._position(asked, ended_t - census.sizing_seconds),
             used_bytes=own if self._of_worker else self._used_at(asked, read_t),
             least_bytes=min(used, default=0),
             most_bytes=max(used, default=0),
@@ -469,14 +471,17 @@ class ExaminationHistory:
 def _figures(name: str, known: Sequence[tuple[float, Mapping[str, int]]]) -> list[tuple[float, int]]:
     """Return the positions and values of a named figure.
 
-    It counts as 0 before it is first seen; where it is missing later, it was not found, and is not known. A local
-    variable that is missing is not there, and begins anew when it comes: its function has ended.
+    It counts as 0 before it is first seen; where it is missing later, it was not found, and is not known, nor whether
+    it was there before. A local variable that is missing is not there, and begins anew when it comes: its function has
+    ended.
     """
     if name.startswith(LOCAL_VARIABLE_PREFIX):
         begun = max((i + 1 for i, (_, figures) in enumerate(known) if name not in figures), default=0)
         return [(position, figures[name]) for position, figures in known[begun:]]
     first = next(i for i, (_, figures) in enumerate(known) if name in figures)
-    return [(x, figures.get(name, 0)) for i, (x, figures) in enumerate(known) if i < first or name in figures]
+    seen = [(position, figures[name]) for position, figures in known[first:] if name in figures]
+    unseen = [(position, 0) for position, _ in known[:first]]
+    return [*unseen, *seen] if len(seen) == len(known) - first else seen
 
 
 def _position_within(generation: float, step: float, over: float) -> float:

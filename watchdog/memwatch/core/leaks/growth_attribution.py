@@ -29,6 +29,8 @@ MAX_ARRAYS = 4  # Arrays, the largest, that are reported as they fill (chosen).
 MIN_UNFILLED_BYTES = 1 << 20  # of an array that is said to fill (chosen)
 MIN_GROWTH_SHARE = 0.05  # An attribute is reported from this share of the growth of memory on (chosen).
 ALIKE = 0.5  # of the relative rise of bytes: objects that become more by less do not explain it (chosen)
+MIN_RISE_OF_MEMORY = 0.25  # of the rise of an attribute: sizes by names are estimates, twice the truth and more (DEAP)
+NONE = "NoneType"
 IN_STEP = 0.1  # A gauge counts the items of an attribute if they differ by at most this share (chosen).
 
 _BUFFER = re.compile(r"buffer|replay|memory|queue|cache|storage|pool|transitions|experience", re.IGNORECASE)
@@ -75,7 +77,9 @@ class AttributeGrowth:
     driver: GrowthDriver | None  # the level that counts its items
     gains_objects: bool  # more are in it; else the same ones became larger
     gains_items: bool  # it is a container that was there before, with more items
+    was_full: bool  # since the growth began it has had as many items as it may have
     has_halved: bool  # at an earlier examination
+    is_of_each_owner: bool  # as much of it belongs to each object of its class, of which there are more
 
     @property
     def name(self) -> str:
@@ -93,6 +97,7 @@ def attribute_growths(
     }
     growths = _without_nested(history.growing_attributes(), latest)
     growths = [growth for growth in growths if growth.per_unit >= least or growth.name in wanted]
+    growths = [growth for growth in growths if _is_within_memory(growth, history)]
     counted = _counted(history, context, growths)
     for growth in growths:
         first = next(record for record in history.comparable if record.position == growth.since)
@@ -100,8 +105,8 @@ def attribute_growths(
         before, after = _count(type_, path, first), _count(type_, path, latest)
         risen = 0 if before is None or after is None else after - before
         level, (items_before, _) = _fill_level(growth.name, latest), first.items.get(growth.name, (0, None))
-        items_after, _ = latest.items.get(growth.name, (0, None))
-        fills = level is not None and level.value > items_before
+        items_after, capacity = latest.items.get(growth.name, (0, None))
+        level = level if level is not None and level.value > items_before else _slots(growth.name, first, latest)
         yield AttributeGrowth(
             growth=growth,
             share=min(1.0, growth.per_unit / memory.per_unit),
@@ -112,16 +117,23 @@ def attribute_growths(
             after=after,
             per_unit=risen / (latest.position - growth.since),
             elsewhere=max(
-                (n for (kind, at), n in latest.path_counts.items() if kind == type_ and at != path), default=0
+                (
+                    n
+                    for (kind, at), n in latest.path_counts.items()
+                    if kind == type_ and at != path and not at.startswith(f"{type_}.")
+                ),
+                default=0,
             ),
             tensors_per_unit=(_tensors(growth.name, latest) - _tensors(growth.name, first))
             / (latest.position - growth.since),
             driver=counted.get(growth.name)
-            or (_fill_driver(growth.name, level, latest, context) if level is not None and fills else None),
+            or (None if level is None else _fill_driver(growth.name, level, latest, context)),
             gains_objects=_gains_objects(growth, first, latest),
             gains_items=items_after > items_before
             and (items_before > 0 or first.path_counts.get((type_, path), 0) > 0),
+            was_full=capacity is not None and items_before >= capacity,
             has_halved=history.has_halved(growth.name),
+            is_of_each_owner=_is_of_each_owner(growth.name, history.comparable),
         )
 
 
@@ -181,7 +193,27 @@ def _gains_objects(growth: Growth, first: ExaminationRecord, latest: Examination
     objects = (
         sum(n for (_, path), n in one.path_counts.items() if _is_in(path, growth.name)) for one in (first, latest)
     )
-    return max(_relative_rise(*items), _relative_rise(*objects)) >= ALIKE * bytes_risen
+    inside = {type_ for type_, path in latest.path_counts if _is_in(path, growth.name) and "." in type_}
+    deeper = (_relative_rise(first.counts.get(type_, 0), latest.counts.get(type_, 0)) for type_ in inside)
+    return max(_relative_rise(*items), _relative_rise(*objects), *deeper, 0.0) >= ALIKE * bytes_risen
+
+
+def _is_within_memory(growth: Growth, history: ExaminationHistory) -> bool:
+    """Whether memory rose with it: else a name leads to what was there before, as a local variable to a population."""
+    first, latest = history.record_at(growth.since).used_bytes, history.comparable[-1].used_bytes
+    return first is None or latest is None or latest - first >= MIN_RISE_OF_MEMORY * growth.risen
+
+
+def _is_of_each_owner(attribute: str, records: Sequence[ExaminationRecord]) -> bool:
+    """Whether its bytes rise with the objects of its class, as the ticks of axes do where more axes are kept."""
+    owner, latest = attribute.partition("[")[0], records[-1]
+    while owner and owner not in latest.counts:
+        owner = owner.rpartition(".")[0]
+    known = [one for one in records if one.counts.get(owner) and one.containers.get(attribute)]
+    if len(known) < 2 or known[0].counts[owner] >= latest.counts[owner]:
+        return False
+    before, after = (one.containers[attribute] / one.counts[owner] for one in (known[0], latest))
+    return after <= (1.0 + IN_STEP) * before
 
 
 def _relative_rise(before: float, after: float) -> float:
@@ -243,6 +275,19 @@ def _fill_level(path: str, record: ExaminationRecord) -> Gauge | None:
     unit_bytes = None if size is None else size / items
     name = f"items of {without_main_module(path)}"
     return Gauge(name, items, capacity, record.t, seldom=True, unit_bytes=unit_bytes)
+
+
+def _slots(path: str, first: ExaminationRecord, latest: ExaminationRecord) -> Gauge | None:
+    """Return how many items of a list (or dict) of constant length are there by now, as `[None] * 1000` has none."""
+    (length, _), (length_before, _) = latest.items.get(path, (0, None)), first.items.get(path, (0, None))
+    held = [
+        sum(n for (type_, at), n in one.path_counts.items() if at in (f"{path}[i]", f"{path}[k]") and type_ != NONE)
+        for one in (first, latest)
+    ]
+    if length != length_before or not held[0] < held[1] < length:
+        return None
+    name = f"items of {without_main_module(path)}"
+    return Gauge(name, held[1], length, latest.t, seldom=True, unit_bytes=latest.containers[path] / held[1])
 
 
 def fill_gauges(record: ExaminationRecord) -> Iterator[Gauge]:

@@ -11,7 +11,7 @@ from memwatch.core.snapshot import NeighbourGrowth
 READINGS = (
     32  # Latest readings whose slope is the growth; they are 2 s apart at first, later 1/200 of the time (chosen).
 )
-MIN_READINGS = 3  # Fewer show no course (chosen).
+MIN_READINGS = 3  # Fewer show no trend (chosen).
 
 
 class NeighbourGrowthTracker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -55,6 +55,7 @@ _MAX_KEYS = 1 << 14  # of dicts that are remembered: a bound on memory, of about
 _TYPE_AT = 8
 _FUNCTION_AT = 16  # in a bound method
 _QUALIFIED_NAME_AT = {False: 104, True: 40}  # in a function, by whether it is of 3.10 or later
+_DEFAULTS_AT = {False: 32, True: 56}  # as above; those of keyword-only arguments come next
 _MANAGED_DICT_AT, _VALUES_AT = -24, -32  # from an instance, since 3.11: its dict, and in 3.11 its values
 _VALUES_INSIDE = 13  # CPython 3.13: an instance's values are in itself
 
@@ -178,6 +179,9 @@ class Attributes:
 
     def _own_members(self, kind: HeapType) -> list[tuple[str, int]]:
         found = list(_HIDDEN_MEMBERS.get(kind.name, ()))
+        if kind.name == "function":
+            defaults_at = _DEFAULTS_AT[self._builtins.minor >= 10]
+            found += [("__defaults__", defaults_at), ("__kwdefaults__", defaults_at + 8)]
         with suppress(SourceError):
             for i in range(_MAX_MEMBERS if kind.members_at else 0):
                 name_at, sort, offset = self._memory.words(kind.members_at + i * _MEMBER_BYTES, 3)
@@ -218,11 +222,18 @@ class Attributes:
 
 
 def capacity_of(
-    attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject | None, size: int
+    attributes: Attributes,
+    layouts: Layouts,
+    container: RemoteObject,
+    owner: RemoteObject | None,
+    *,
+    path: str,
+    size: int,
 ) -> int | None:
-    """Return the capacity in items of a container of so many bytes: a deque's maxlen, else what its owner states.
+    """Return the capacity in items of a container of `size` bytes: a deque's maxlen, else what its owner states.
 
-    An owner may state it in bytes. What is less than the container takes now is none.
+    An owner may state it in bytes, and by the name of the container: `max_vocab_size` beside `vocab`. What is less than
+    the container takes now is none.
     """
     maxlen = container.word(_DEQUE_MAXLEN_AT) if container.heap_type.shape == "deque" else MAX_COUNT
     if owner is not None and owner.heap_type.name == LRU_CACHE:
@@ -237,20 +248,24 @@ def capacity_of(
     items = layouts.length(container)
     if not items:
         return None
+    own_words = {word.lower() for word in _WORD.findall(path.rpartition(".")[2])}
+    own_words |= {word.removesuffix("s") for word in own_words}
     fills = [  # times that what is there would fit; a number without a unit is one of what it would hold less of
         fill
         for name, value in values.items()
-        if (unit := _unit_of_bound(name)) and (obj := attributes.object_at(value)) and (n := layouts.whole_number(obj))
+        if (unit := _unit_of_bound(name, own_words))
+        and (obj := attributes.object_at(value))
+        and (n := layouts.whole_number(obj))
         for fill in ([n * unit / size] if unit > 1 or "byte" in name.lower() else [n / items, n / size])
         if fill >= _NEARLY_FULL
     ]
     return int(items * max(1.0, min(fills))) if fills else None
 
 
-def _unit_of_bound(name: str) -> int:
+def _unit_of_bound(name: str, own_words: Set[str]) -> int:
     """Return the bytes of the unit in which an attribute of this name states a bound; 1: none, 0: it states none."""
     words = {word.lower() for word in _WORD.findall(name)}
-    is_bound = words & _BOUNDS or (words & _MOST and words <= _MOST | _OF_CONTAINERS | _UNITS.keys())
+    is_bound = words & _BOUNDS or (words & _MOST and words <= _MOST | _OF_CONTAINERS | own_words | _UNITS.keys())
     return max((_UNITS.get(word, 1) for word in words), default=0) if is_bound else 0
 
 

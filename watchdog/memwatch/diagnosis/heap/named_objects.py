@@ -56,6 +56,7 @@ MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # th
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
 _FEW = 8  # So few keys of a dict are names in a namespace, and so few items fields of a record (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
+_RECORD_LEVEL = 0.25  # of a level: for what has a few parts, as a bound method, a tuple or a dict of names (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
 _SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
@@ -241,7 +242,7 @@ class NamedObjects:
         capacity, size = None, sum(size for _, size in parts)
         if len(parts) == 1 and lengths:
             one = parts[0][0]
-            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner, size)
+            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner, path=path, size=size)
         return AttributeSize(path, len(parts), size, sum(lengths) if lengths else None, capacity, full=path)
 
     def _may_go_on(self) -> bool:
@@ -364,7 +365,7 @@ class NamedObjects:
 
     # --- what a container holds ---
 
-    def _content(self, obj: RemoteObject, path: str, level: int = 0, is_sample: bool = False) -> _Content | None:
+    def _content(self, obj: RemoteObject, path: str, level: float = 0.0, is_sample: bool = False) -> _Content | None:
         """Return an object and what it holds, without what has a name of its own; None: it changed while it was read.
 
         `is_sample`: it stands for others, and is not whole where a part of it changed.
@@ -384,11 +385,12 @@ class NamedObjects:
         is_sampled = total > _FEW and (kind.shape in _CONTAINERS or kind.shape == "ndarray")
         chosen = _sample(items, _spread(level)) if is_sampled else items
         is_sample = is_sample or (is_sampled and total > len(chosen))
-        parts = []
+        is_record = kind.name in ("cell", "method") or (kind.shape in ("tuple", "dict") and total <= _FEW)
+        below, parts = level + (_RECORD_LEVEL if is_record else 1.0), []
         for label, address in chosen:
             if not self._may_go_on():
                 break
-            part = _Content() if address in self._seen else self._part(address, path + label, level + 1, is_sample)
+            part = _Content() if address in self._seen else self._part(address, path + label, below, is_sample)
             if part is not None:
                 parts.append(part.share_of(address) if kind.name in ("cell", "method") else part)
             elif is_sample and not is_sampled:
@@ -398,7 +400,7 @@ class NamedObjects:
         content.add_sample(parts, max(1.0, total / max(1, len(parts))) if is_sampled else 1.0, references)
         return content
 
-    def _part(self, address: int, path: str, level: int, is_sample: bool) -> _Content | None:
+    def _part(self, address: int, path: str, level: float, is_sample: bool) -> _Content | None:
         """Return the content of an object in a container: empty for what is no data, None where it cannot be read."""
         obj = self._object(address)
         if obj is None:
@@ -523,7 +525,7 @@ class NamedObjects:
         self._arrays[obj.address] = LargeObject(kind.name, size, path, there)
 
 
-def _spread(level: int) -> int:
+def _spread(level: float) -> int:
     return _SAMPLED if level == 0 else _SAMPLED_INSIDE
 
 

@@ -63,13 +63,15 @@ class AttributePathSizer:
             return AttributeSize(track.path, 0, None, reason=f"nothing at {missing}")
         walk = self._new_walk()
         walk.exclude(roots)
-        size = int(walk.walk(np.fromiter(found, np.uint64), may_go_on).sizes.sum())
-        items, capacity = self._items(owners, found, size)
+        size = int(walk.walk(np.fromiter(found, np.uint64), may_go_on, self._heap).sizes.sum())
+        items, capacity = self._items(track.path, owners, found, size)
         rest = track.path[len(".".join(track.names[:longest])) :]
         full = "".join(class_names[longest]) + rest if len(class_names[longest]) == 1 else ""
         return AttributeSize(track.path, len(found), size, items, capacity, full=full)
 
-    def _items(self, owners: Collection[int], found: Iterable[int], size: int) -> tuple[int | None, int | None]:
+    def _items(
+        self, path: str, owners: Collection[int], found: Iterable[int], size: int
+    ) -> tuple[int | None, int | None]:
         """Return the number of items of these containers, and the capacity of a single one of a single owner."""
         objects = [obj for address in found if (obj := self._attributes.object_at(address)) is not None]
         lengths = [length for obj in objects if (length := self._layouts.length(obj)) is not None]
@@ -78,7 +80,7 @@ class AttributePathSizer:
         if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
         owner = self._attributes.object_at(next(iter(owners)))
-        return sum(lengths), capacity_of(self._attributes, self._layouts, objects[0], owner, size)
+        return sum(lengths), capacity_of(self._attributes, self._layouts, objects[0], owner, path=path, size=size)
 
     def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], set[int], str]:
         """Return the objects at the end of these steps and those a step before; or none, and the step to nowhere."""

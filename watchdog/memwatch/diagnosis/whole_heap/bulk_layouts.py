@@ -94,8 +94,8 @@ class BulkLayouts:
     ) -> None:
         """Objects of `left_out` types are passed over."""
         self._memory, self._layouts, self._builtins = memory, layouts, layouts.builtins
-        self._types, self._minor, self._left_out = types, layouts.builtins.minor, left_out
-        self.ascii_offset = 48 if self._minor <= 11 else 40  # of the characters in a str of ASCII
+        self.types, self.minor, self.left_out = types, layouts.builtins.minor, left_out
+        self.ascii_offset = 48 if self.minor <= 11 else 40  # of the characters in a str of ASCII
         self._reader = BulkReader(memory)
         self.tables = BulkReader(memory)  # The objects themselves are in the buffer of the other one.
         self.tensors = Tensors(memory)
@@ -246,8 +246,8 @@ class BulkLayouts:
 
     def _learn(self, words: Words) -> bool:
         """Read the types at some of these addresses; return whether there were any."""
-        found = [self._types.type_at(one) for one in likely_types(self.tables, words).tolist()]
-        new = [kind for kind in found if kind is not None and not self._left_out(kind)]
+        found = [self.types.type_at(one) for one in likely_types(self.tables, words).tolist()]
+        new = [kind for kind in found if kind is not None and not self.left_out(kind)]
         if not new:
             return False
         rows = [self._row(kind) for kind in new]
@@ -322,9 +322,9 @@ class BulkLayouts:
         """Return the addresses of the dicts of instances and, without one, of the values by the names of the class."""
         first, second = objects.words[objects.at - 4], objects.words[objects.at - 3]
         none = np.zeros(len(objects.at), np.uint64)
-        if self._minor == 11:
+        if self.minor == 11:
             return second, np.where(second > 0, none, first)
-        if self._minor == 12:
+        if self.minor == 12:
             has_values = second & np.uint64(1) > 0
             return np.where(has_values, none, second), np.where(has_values, second + np.uint64(1), none)
         inline = (self._columns[objects.kinds, 6] & _INLINE > 0) & (second == 0)
@@ -335,7 +335,7 @@ class BulkLayouts:
         """Return where in instances the address of their dict is; a negative offset is from the end of the items."""
         offsets, basic, item = (self._columns[objects.kinds, column] for column in (7, 0, 1))
         number = np.abs(objects.number())
-        if self._minor >= 12:
+        if self.minor >= 12:
             are_int = np.array([kind.shape == "int" for kind in self.kinds], bool)[objects.kinds]
             number = np.where(are_int, number >> 3, number)
         ends = (basic + np.minimum(number, MAX_COUNT) * item + 7) // 8 * 8
@@ -376,7 +376,7 @@ class BulkLayouts:
         """Yield which of these were read: address of the entries, their number, words of one, bytes in all, room."""
         for which, words, at in self.tables.windows(tables & ~np.uint64(7), np.full(len(tables), 40, np.uint64)):
             addresses = tables[which].view(np.int64)
-            if self._minor <= 10:
+            if self.minor <= 10:
                 size, count = np.clip(words[at + 1].view(np.int64), 0, MAX_COUNT), words[at + 4].view(np.int64)
                 index = size * np.select([size < 1 << 8, size < 1 << 16, size < 1 << 32], [1, 2, 4], 8)
                 first, width = addresses + 40 + index, np.full(len(at), 3, np.int64)
@@ -398,14 +398,14 @@ class BulkLayouts:
     def _str(self, objects: Objects) -> Sizes:
         length, state = objects.number(), objects.number(32)
         width, compact, ascii_only = state >> 2 & 7, state & 32, state & 64
-        other = self.ascii_offset + (24 if self._minor <= 11 else 16)
+        other = self.ascii_offset + (24 if self.minor <= 11 else 16)
         start = np.where(ascii_only > 0, self.ascii_offset, other)
         fits = (compact > 0) & ((width == 1) | (width == 2) | (width == 4)) & (length >= 0) & (length < MAX_COUNT)
         return np.where(fits, start + (length + 1) * width - self._columns[objects.kinds, 0], _NONE)
 
     def _int(self, objects: Objects) -> Sizes:
         word = objects.number()
-        digits = word >> 3 if self._minor >= 12 else np.abs(word)
+        digits = word >> 3 if self.minor >= 12 else np.abs(word)
         return np.where((digits >= 0) & (digits < MAX_COUNT), digits * self._columns[objects.kinds, 1], 0)
 
     def _deque(self, objects: Objects) -> Sizes:
@@ -454,7 +454,7 @@ class BulkLayouts:
             kind, same = self.kinds[number], np.flatnonzero(objects.kinds == number)
             some = objects.chosen(same)
             first, count = frame_locals(
-                self._minor, kind.shape, kind.basic_bytes, some.addresses.view(np.int64), some.number
+                self.minor, kind.shape, kind.basic_bytes, some.addresses.view(np.int64), some.number
             )
             count = np.where((count > 0) & (count <= MAX_LOCALS), count, 0)
             self._refer_behind(some, np.full(len(same), first), count)

@@ -82,6 +82,7 @@ class CensusTaker:
         self._began = time.process_time()
         self._types_so_far: tuple[TypeCount, ...] = ()
         self._are_types_complete = False
+        self._measured_from: float | None = None  # by the clock, when sizes of attributes began to be read
         builtins = BuiltinValues(memory, interpreter.minor)
         self._types, self._layouts = TypeTable(memory, builtins), Layouts(builtins)
         self._attributes = Attributes(memory, builtins, self._types, self._layouts)
@@ -90,7 +91,9 @@ class CensusTaker:
         scan, disturbed = self._scan()
         listed = time.monotonic()
         found = self._of_listed(scan, disturbed)
-        return replace(found, sizing_seconds=round(time.monotonic() - listed, 3))
+        ended = time.monotonic()
+        measured = ended if self._measured_from is None else self._measured_from
+        return replace(found, sizing_seconds=round(ended - listed, 3), measuring_seconds=round(ended - measured, 3))
 
     def _of_listed(self, scan: GcScan, disturbed: bool) -> Census:
         if self._options.is_deep:
@@ -113,6 +116,7 @@ class CensusTaker:
         names = ReferenceNames(heap, layouts, self._attributes)
         finder = ReferencePathFinder(heap, names, program, variables, self._may_go_on)
         large, holders = self._large(heap, finder), self._holders(heap, finder, self._traced(types, program))
+        self._measured_from = time.monotonic()
         self._memory.refresh()  # New objects lie in new mappings, and belong to the sizes of this moment.
         data = BulkLayouts(self._memory, self._types, self._layouts, is_program)
         new_walk = partial(HeapWalk, self._memory, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memwatch.diagnosis.heap.remote_memory import LOWEST, RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import HeapType
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Sizes
-from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words, ragged
 from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT
 
 _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
@@ -22,6 +22,8 @@ _BLOCK_SIZE = 1 << 18  # numbers that are kept together
 _UNSEEN, _WAITING, _VISITED, _HALFWAY = 0, 1, 2, 4  # marks; the last one is added to others
 _ALL_WAITING = np.uint64(_WAITING * 0x0101010101010101)  # in eight marks
 _BATCH = 1 << 16  # objects that are visited before their references are followed: a bound on memory
+# Steps at each of which so few objects wait are those along a chain: from so many on it is followed (chosen).
+_NARROW, _MAX_NARROW_STEPS = 16, 64
 _MAX_CHUNKS = 1 << 16  # 64 GiB of objects: places are kept in 32 bits
 _HASHED = 1 << 12  # entries of the table of chunks, at first
 
@@ -140,6 +142,34 @@ class HeapObjects:
         pairs = np.unique(sources.astype(np.int64) << 32 | self.targets[found])
         return References((pairs >> 32).astype(np.int32), pairs.astype(np.int32))
 
+    def references_from(self, numbers: Numbers) -> References:
+        """Return all references of some objects to others, each as often as it is there."""
+        wanted = np.zeros(len(self.addresses), bool)
+        wanted[numbers] = True
+        rows = np.flatnonzero(wanted[self.owners])
+        counts = np.diff(self.ends, prepend=0)[rows]
+        targets = self.targets[ragged(self.ends[rows] - counts, counts)]
+        return References(np.repeat(self.owners[rows], counts)[targets >= 0], targets[targets >= 0])
+
+    def reachable_from(self, numbers: Numbers, closed: NDArray[np.bool_], may_go_on: Callable[[], bool]) -> Numbers:
+        """Return the objects that these lead to, one after the other: for chains, in which each leads to few others.
+
+        `closed`: a mark for each object that is not gone through.
+        """
+        order = np.argsort(self.owners, kind="stable")
+        first = np.searchsorted(self.owners[order], np.arange(len(self.addresses) + 1))
+        seen = np.append(closed, True)  # and none
+        found, waiting = list[int](), numbers.tolist()
+        while waiting and (len(found) % _BATCH or may_go_on()):
+            one = waiting.pop()
+            for row in order[first[one] : first[one + 1]].tolist():
+                for target in self.targets[self.ends[row - 1] if row else 0 : self.ends[row]].tolist():
+                    if not seen[target]:
+                        seen[target] = True
+                        found.append(target)
+                        waiting.append(target)
+        return np.array(found, np.int32)
+
     def references_among(self, inside: NDArray[np.bool_]) -> References:
         """Return the references from and to objects that are marked, each as often as it is there.
 
@@ -148,6 +178,17 @@ class HeapObjects:
         found = np.flatnonzero(inside[self.targets])
         sources = self.owners[np.searchsorted(self.ends, found, side="right")]
         return References(sources[inside[sources]], self.targets[found][inside[sources]])
+
+    def with_references(self, more: References) -> HeapObjects:
+        """Return the same objects with some more references, which are in the order of their sources."""
+        owners, counts = np.unique(more.sources, return_counts=True)
+        ends = (self.ends[-1] if len(self.ends) else 0) + np.cumsum(counts)
+        return replace(
+            self,
+            owners=np.concatenate([self.owners, owners]),
+            ends=np.concatenate([self.ends, ends]),
+            targets=np.concatenate([self.targets, more.targets]),
+        )
 
     def of_types(self, is_wanted: Callable[[HeapType], bool]) -> Numbers:
         """Return the numbers of the objects of some types."""
@@ -176,17 +217,32 @@ class HeapWalk:
         places = self._slots.places(np.fromiter(addresses, np.uint64))
         self._slots.marks.reshape(-1)[places[places >= 0]] = _VISITED
 
-    def walk(self, starts: Words, may_go_on: Callable[[], bool]) -> HeapObjects:
-        """Find the objects at these addresses and all that they hold; `may_go_on` is called after each batch."""
+    def walk(self, starts: Words, may_go_on: Callable[[], bool], known: HeapObjects | None = None) -> HeapObjects:
+        """Find the objects at these addresses and all that they hold; `may_go_on` is called after each batch.
+
+        A chain takes a step for each of its objects: after many steps, those of `known` tell where it leads.
+        """
         self._reach(starts)
-        complete = True
+        complete, narrow_steps = True, 0
         while complete and len(waiting := self._slots.waiting()):
+            narrow_steps += len(waiting) <= _NARROW
+            if known is not None and narrow_steps > _MAX_NARROW_STEPS:
+                self._reach(self._known_after(known, self._slots.addresses(waiting), may_go_on))
+                waiting, narrow_steps = np.union1d(waiting, self._slots.waiting()), 0
             for first in range(0, len(waiting), _BATCH):
                 self._visit(waiting[first : first + _BATCH])
                 complete = may_go_on()
                 if not complete:
                     break
         return self._objects(complete)
+
+    def _known_after(self, known: HeapObjects, addresses: Words, may_go_on: Callable[[], bool]) -> Words:
+        """Return the addresses of what objects led to when all objects were read, as far as it was not visited."""
+        places = self._slots.places(known.addresses)
+        are_seen = (self._slots.marks.reshape(-1)[places] != _UNSEEN) & (places >= 0)
+        are_left_out = np.array([self._layouts.left_out(kind) for kind in known.types], bool)[known.kinds]
+        numbers = known.numbers(addresses)
+        return known.addresses[known.reachable_from(numbers[numbers >= 0], are_seen | are_left_out, may_go_on)]
 
     def _visit(self, places: Places) -> None:
         addresses = self._slots.addresses(places)

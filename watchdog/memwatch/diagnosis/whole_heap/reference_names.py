@@ -13,6 +13,7 @@ from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
 from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
 from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
+from memwatch.diagnosis.whole_heap.memory_of_c_objects import references_in_c_memory
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
 INSTANCE_DICT = "__dict__"
@@ -77,6 +78,10 @@ class ReferenceNames:
             hit = np.flatnonzero((wanted[at] == pairs) & (targets >= 0))
             names = named(keys[some[hit]])
             found[which[at[hit[names >= 0]]]] = names[names >= 0]
+
+    def in_c_memory(self, held: Numbers) -> References:
+        """Return references to these objects that are in memory of C code."""
+        return references_in_c_memory(self._heap, self._layouts, held)
 
     def refcounts(self, numbers: Numbers) -> Places:
         """Return the reference count of each of these objects, as it is now; a very large one where it is not read."""

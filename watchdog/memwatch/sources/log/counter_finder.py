@@ -13,7 +13,7 @@ from memwatch.sources.log.numbers_that_count_up import (
     line_shape,
     mask_non_counters,
 )
-from memwatch.sources.log.primary_counter import OTHER_UNIT_PRIORITY, UNNAMED_PRIORITY, LogCounter
+from memwatch.sources.log.primary_counter import MIN_OF_EACH_KIND, OTHER_UNIT_PRIORITY, UNNAMED_PRIORITY, LogCounter
 from memwatch.sources.log.skippable_lines import LineObservations
 from memwatch.sources.log.table_counters import TableReader, is_separator, parse_box_row
 from memwatch.sources.log.unit_mentions import (
@@ -32,6 +32,7 @@ from memwatch.sources.log.unit_mentions import (
 
 MAX_COUNTERS = 128  # followed at a time; then the least useful and longest unchanged are dropped
 _DROPPED_AT_ONCE = 32  # counters
+_KEPT_EVENTS = 64  # The counter of a unit in all lines keeps so many until it is selected (chosen).
 _SETTING_INCREMENTS = 3  # required of `epochs: 5`, which may be a setting of several runs
 # Characters before a word that are compared, and how many of them, with numbers masked, tell kinds of lines apart.
 _BEFORE_CHARS, _KIND_CHARS = 80, 24
@@ -81,6 +82,8 @@ _PREPARATION = re.compile(
 )
 # 1.31epoch/s | 2.5s/trial, from tqdm(unit="epoch")
 _RATE = re.compile(r"[0-9?](?:(?P<unit>[a-z_]{2,20})/s|s/(?P<slow>[a-z_]{2,20}))[,\]]")
+# All that a line says: `Time = 12`, `Time = 0.005s`
+_SIMULATED_TIME = re.compile(r"\s*(?:t|time)\s?[=:]\s?([0-9]{1,15}(?:\.[0-9]{1,15})?(?:e[-+]?[0-9]{1,3})?)\s?s?\s*")
 _INTEGER = re.compile(r"(?<![\w.:])[0-9]{1,15}(?![\w.])")
 # Progress:  12.3% | 12% complete: whole percents are the units of a run that tells nothing else
 _PERCENT = re.compile(
@@ -169,6 +172,8 @@ class CounterFinder:
                 return changed
             return self._count_bar(line, match, match["description"].strip()) or changed
         if self.expects_first_row:  # a bar in the place of a table's next row
+            for table in self._tables.values():
+                table.pass_bar()
             return False
         return self._count_numbered_bar(line, match) or self._count_bar(line, match, match["description"].strip())
 
@@ -177,6 +182,8 @@ class CounterFinder:
         end, named = len(line.text), may_name_unit(line.lower)
         if self._count_box_row(line) or self._count_table_row(line, end, named):
             return True
+        if (time := _SIMULATED_TIME.fullmatch(line.lower)) is not None:
+            return self._count_simulated_time(line, time)
         mentions = list(find_unit_mentions(line.lower, end)) if named else []
         if mentions and (outer := self._outer_loop(line, mentions[0])):  # `Fold 1/4, epoch 3/12`
             mentions = [outer, *(mention._replace(total=None) for mention in mentions)]
@@ -266,9 +273,26 @@ class CounterFinder:
                 key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY, family=family
             )
             counter.needs_constant_step = True
+        is_index = mention.is_known_unit and not mention.plural and not at
+        changed = is_index and self._count_in_all_lines(line, counter.family, mention, shown_at)
         if not at:
             self._join(counter, f"{line.process}{family}{'start' if shown_at == 'end' else 'end'}", line, mention)
-        return counter.add_value(line, mention.position, mention.number, mention.total, shown_at, redrawn=bool(at))
+        return (
+            counter.add_value(line, mention.position, mention.number, mention.total, shown_at, redrawn=bool(at))
+            or changed
+        )
+
+    def _count_in_all_lines(self, line: LineText, family: str, mention: UnitMention, at: str) -> bool:
+        """Count a unit in all kinds of lines that name it: `iteration 20: best 3.1`, `solved at iteration 21`."""
+        key, unit = f"all {mention.unit}", mention.unit
+        counter = self._counter(key, "words", unit, 3, line, mention.position, required=MIN_OF_EACH_KIND)
+        before = counter.increments
+        changed = counter.add_value(line, mention.position, mention.number, mention.total, at)
+        counter.kinds[family] += counter.increments - before
+        if not counter.was_selected:
+            counter.is_ruled_out |= counter.decrements > 0
+            del counter.pending_events[:-_KEPT_EVENTS]
+        return changed
 
     def _join(self, counter: LogCounter, other_key: str, line: LineText, mention: UnitMention) -> None:
         """Let the counter of starts count, too, what only an end shows: `Epoch 4 - ok`, `Epoch 5 - acc: 0.97`."""
@@ -318,8 +342,15 @@ class CounterFinder:
         counter.is_ruled_out |= _PREPARATION.search(description) is not None
         if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
+            counter.is_ruled_out |= line.is_below_another and self._has_bar_above(counter)
             counter.has_ended |= total is not None and done >= total
         return (total is None or done < total) and counter.add_value(line, match.start("done"), done, total, "start")
+
+    def _has_bar_above(self, counter: LogCounter) -> bool:
+        return any(
+            other is not counter and other.name == "bar" and not other.is_ruled_out and not other.has_ended
+            for other in self._counters.values()
+        )
 
     # --- tables ---
 
@@ -393,6 +424,22 @@ class CounterFinder:
             at = "end" if result else "start"
             changed |= counter.add_value(line, number.position, number.value, number.total, at)
             counter.is_ruled_out |= counter.decrements > 1  # it only increased for a while
+        return changed
+
+    def _count_simulated_time(self, line: LineText, match: re.Match[str]) -> bool:
+        """Count the time of a simulation; its steps may differ."""
+        counter = self._counter(
+            "simulated time",
+            "time",
+            "time",
+            1,
+            line,
+            match.start(1),
+            required=MIN_LINES - 1,
+            priority=OTHER_UNIT_PRIORITY,
+        )
+        changed = counter.add_value(line, match.start(1), float(match[1]), None, "start")
+        counter.is_ruled_out |= counter.decrements > 0 and not counter.was_selected
         return changed
 
     def _count_percent(self, line: LineText) -> bool:

@@ -44,7 +44,7 @@ _BEFORE_TEXT = re.compile(
     rf"|\[{_DAY} {_CLOCK} [\w.]{{1,60}}\]:"  # detectron2
     rf"|\[{_STAMP}\]|\({_STAMP}\)|{_STAMP}"
     rf"|\[{_LEVEL}\s{{0,4}}\]|<{_LEVEL}>| {{0,40}}{_LEVEL}(?![\w=.])"
-    r"|(?P<logger>\[[A-Za-z_][\w.:-]{0,80}\]|\([A-Za-z_][\w.]{0,60}:\d{1,6}\)"
+    r"|(?P<logger>\[(?!(?i:saved?|ckpt|checkpoint)\])[A-Za-z_][\w.:-]{0,80}\]|\([A-Za-z_][\w.]{0,60}:\d{1,6}\)"
     r"|[A-Za-z_][\w.]{0,80}:[\w<>]{1,60}:\d{1,6}(?= - )"  # loguru's module:function:line
     r"|(?<=:)[A-Za-z_][\w.]{0,80}(?=:)|[A-Za-z_][\w.]{0,80}(?= (?:-|\||::?) )|[A-Za-z_]\w{0,60}(?:\.\w{1,60})+(?=: ))"
     r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|(?:\s*|\s{2,200}\S{1,60}:\d+\s*)$)|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
@@ -114,6 +114,11 @@ class LineText:
         message = self.part(start, after.start() if after else None)
         message.process, message._line = process, self
         return message
+
+    @property
+    def is_below_another(self) -> bool:
+        """The cursor goes up after it: tqdm's bar of an inner loop, below that of the outer one."""
+        return "\x1b[A" in self._noisy
 
     @property
     def line(self) -> LineText:

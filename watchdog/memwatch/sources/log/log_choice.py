@@ -16,13 +16,15 @@ from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.tensorboard_events import TensorBoardEvents, is_event_file
+from memwatch.sources.tensorboard_events import EVENT_FILE, TensorBoardEvents
+from memwatch.sources.trainer_state_files import STATE_FILE, TrainerStateFiles
 
 CHECK_SECONDS = 5.0  # between two looks at which logs there are: the start of a rank takes as long (chosen)
 # A log without a marker for so long is left for the next one, and one that is not written for so long for one that was
 # created since: a generation may take longer, so that this decides only between several (chosen).
 PATIENCE_SECONDS = 60.0
 _SEARCHED, _LISTED = 10_000, 5  # files of a folder that are looked at, and that its error names (chosen)
+CoarseLog = TensorBoardEvents | TrainerStateFiles  # that tells less than the trainer's memory does
 LOG_NAME = re.compile(r"(?:^|\.)(?:log|out|err|txt|csv|jsonl)\d*$", re.IGNORECASE)
 
 
@@ -61,9 +63,16 @@ def named_logs(paths: Iterable[str]) -> list[Path]:
     return [Path(name) for name in found if Path(name).is_file()]
 
 
-def open_log(path: Path | str, presets: Sequence[Preset]) -> LogSource | TensorBoardEvents:
+def is_coarse_log(path: Path | str) -> bool:
+    """Whether it is no text, but a file of another kind that tells a step now and then."""
+    return Path(path).name.startswith((EVENT_FILE, STATE_FILE))
+
+
+def open_log(path: Path | str, presets: Sequence[Preset]) -> LogSource | CoarseLog:
     """Open a log as what it is by its name."""
-    return TensorBoardEvents(path) if is_event_file(path) else LogSource(path, presets)
+    if not is_coarse_log(path):
+        return LogSource(path, presets)
+    return TensorBoardEvents(path) if Path(path).name.startswith(EVENT_FILE) else TrainerStateFiles(path)
 
 
 class ChosenLog:
@@ -78,14 +87,14 @@ class ChosenLog:
     def __init__(
         self,
         find: Callable[[], Sequence[Path]],
-        open_log: Callable[[Path], LogSource | TensorBoardEvents],
+        open_log: Callable[[Path], LogSource | CoarseLog],
         *,
         missing: str = "",
         search_seconds: float = math.inf,
     ) -> None:
         self._find, self._open_log = find, open_log
         self._missing, self._search_seconds = missing, search_seconds
-        self._source: LogSource | TensorBoardEvents | None = None
+        self._source: LogSource | CoarseLog | None = None
         self.path: Path | None = None
         self.paths = list(find())  # that there are
         self._began_t, self._check_t = math.inf, -math.inf
@@ -108,13 +117,13 @@ class ChosenLog:
             raise SourceError(self._missing, "it is followed as soon as it is created")
 
     def read_last_text(self) -> str:
-        """The last 64 KiB of the log; empty when there is none."""
-        return self._source.read_last_text() if self._source is not None else ""
+        """The last 64 KiB of the log; empty when there is none that is text."""
+        return self._source.read_last_text() if isinstance(self._source, LogSource) else ""
 
     @property
     def is_coarse(self) -> bool:
-        """It tells less than the trainer's memory does: a step now and then, and no total."""
-        return isinstance(self._source, TensorBoardEvents)
+        """It tells less than the trainer's memory does: a step now and then."""
+        return isinstance(self._source, CoarseLog)
 
     def await_end(self) -> None:
         """Nothing: what a trainer that has ended wrote last is in the file."""

@@ -108,7 +108,7 @@ class LogSource:
         self._stop_catch_up()
 
     def _begin_catch_up(self) -> None:
-        if self._live_pass.tail.old_bytes is not None:  # a pipe: what is old shows in the course of it
+        if self._live_pass.tail.old_bytes is not None:  # a pipe: what is old shows as it is read
             self._to_catch_up = False
             return
         try:

@@ -40,6 +40,7 @@ from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
+_EVALUATION = re.compile(r"\W{0,80}(?:[Ee]valuat|[Vv]alidat|[Tt]esting)\w{0,6}(?: \w{1,20})?:\W{0,80}")
 
 
 class MarkerFinder:
@@ -65,7 +66,7 @@ class MarkerFinder:
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
         self._has_counted = self._recount = False  # generations were returned; the next ones are another counter's
-        self._skip_next = False
+        self._skip_next = self._in_evaluation = False
 
     @property
     def counter_changes(self) -> int:
@@ -174,7 +175,7 @@ class MarkerFinder:
             return
         if counter.is_inner_loop or counter.family == primary.family or counter.priority[0] > primary.priority[0]:
             return
-        if counter.moves_far_more_often(primary, self.counter_changes):
+        if counter.moves_far_more_often(primary, self.counter_changes) and not counter.may_follow(primary):
             self._counter_finder.exclude_family(counter.family)
             counter.mark_inner_loop()
 
@@ -245,13 +246,17 @@ class MarkerFinder:
         if found is None:
             return []
         self._observations.template_undecided = True
-        state = found.state
+        state = found.state if found.has_object or self._has_begun() else ""
         if state and bar is not None:
             state = {bar["total"]: "saved", "0": "writing"}.get(bar["done"], "")
         if not state:
             return []
         evidence = "log: " + printable(line.line.text, EVIDENCE_CHARS)
         return [LocatedEvent(line.byte_of(found.position), line.number, CheckpointSeen(line.t, state, evidence))]
+
+    def _has_begun(self) -> bool:
+        """Whether a line has named a unit of the run with its number."""
+        return any(c.priority[0] > OTHER_UNIT_PRIORITY and not c.may_be_setting for c in self._all_counters())
 
     def _disable_rule(self, matcher: RuleMatcher, reason: str) -> None:
         self.disabled_rules[matcher.rule.location] = reason
@@ -285,12 +290,22 @@ class MarkerFinder:
         """Return whether a counter without a preset changed; a line that is `known` otherwise counts by words only."""
         if not self._may_count_without_preset:
             return False
+        if self._is_of_evaluation(line):
+            return False
         primary = self._selector.selected
         if bar is not None:
             return self._counter_finder.process_bar(line, bar)
         is_named = primary is not None and primary.priority[0] > OTHER_UNIT_PRIORITY and primary.name != "counter"
         unnamed = not known and not is_named
         return self._counter_finder.process_line(line, unnamed)
+
+    def _is_of_evaluation(self, line: LineText) -> bool:
+        """Whether it is indented below a line `Evaluation:`, whose steps are none of the training."""
+        if line.text[:1].isspace():
+            return self._in_evaluation
+        self._in_evaluation = _EVALUATION.fullmatch(line.text) is not None
+        self._observations.template_undecided |= self._in_evaluation
+        return False
 
     # --- results ---
 
@@ -318,8 +333,17 @@ class MarkerFinder:
         return self._new_total(primary, separate, total, markers) + markers
 
     def _total_of_same(self, primary: LogCounter) -> int | None:
-        """The total of another counter that agrees with `primary`: `(epoch: 3, ...` beside `End of epoch 3 / 200`."""
-        same = (c for c in self._all_counters() if c.unit == primary.unit and c.total and c.agrees_with(primary))
+        """The total of another counter that agrees with `primary`: `(epoch: 3, ...` beside `End of epoch 3 / 200`.
+
+        Or of a bar without a name in its line: `| 4/30 [...] Trial 3 finished`.
+        """
+        same = (
+            c
+            for c in self._all_counters()
+            if c.total
+            and c.agrees_with(primary)
+            and (c.unit == primary.unit or (c.name == "bar" and c.is_unnamed and c.is_in_line_of(primary)))
+        )
         return next((counter.total for counter in same), None)
 
     def _unit_of_total(self, counter: LogCounter) -> str | None:

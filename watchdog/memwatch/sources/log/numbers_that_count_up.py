@@ -40,11 +40,10 @@ MEASURED_NOUNS = frozenset(
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(rf"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{{2}}))(?:{_GROUPED}|[0-9]{{1,15}}(?![\w.]))")
 _NUMBER = re.compile(rf"{_GROUPED}|[0-9]+|F+")  # of a line whose other numbers are masked
+_IN_PATH = re.compile(r"[A-Za-z]\S{0,60}/\S{0,60}$")  # what is before `12/2020` in NY/A-12/2020
+_UNIT_OF_RATE = re.compile(r"(?<!\S)#/[A-Za-z]+(?!\S)")  # 1h54m/Msamples
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
-
-
-_SIMULATION_TIME = re.compile(r"\s*(?:t|time)\s?[=:]\s?[0-9]+\s*", re.IGNORECASE)  # all that a line says: `Time = 12`
 
 
 class CandidateNumber(NamedTuple):
@@ -125,7 +124,7 @@ def mask_non_counters(text: str) -> str:
 def line_shape(text: str) -> str:
     """The part of a line that is the same in all lines of its kind: # replaces each number, | each drawing."""
     plain = _DRAWING.sub("|", _NO_COUNTER.sub("#", _NO_NUMBER.sub("#", text)))
-    return _DIGITS.sub("#", " ".join(plain.split())).translate(_ONE_BRACKET)
+    return _UNIT_OF_RATE.sub("#", _DIGITS.sub("#", " ".join(plain.split())).translate(_ONE_BRACKET))
 
 
 def _candidate(
@@ -133,8 +132,10 @@ def _candidate(
 ) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(message_start, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
-    if noun in MEASURED_NOUNS and not _SIMULATION_TIME.fullmatch(plain):
+    if noun in MEASURED_NOUNS:
         return None
     of, value = _OF_TOTAL.match(plain, match.end()), whole_number(match[0])
+    if of and _IN_PATH.search(plain[max(0, match.start() - 120) : match.start()]):
+        return None
     total = int(of[1]) if of and int(of[1]) >= value else None
     return CandidateNumber(number, match.start(), value, noun, total or None, required)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ INNER_LOOP_MOVES = 64
 # Increments of a counter of the same unit, while the primary one stands, after which it is the clock (chosen).
 STANDING_MOVES = 8
 SAME_CLOCK_INCREMENTS = 8  # of a counter without a name for each value of a named one that is where it is (chosen)
+MIN_OF_EACH_KIND = 2  # increments by each of two kinds of lines, after which both show one counter (chosen)
 MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
@@ -85,6 +87,7 @@ class LogCounter(Progression):
         super().__init__()
         self.name, self.unit = name, unit
         self.family = name  # shared by similar counters: of each process, of each length of a bar
+        self.kinds = Counter[str]()  # of a unit in all lines: increments by the families of those that count it
         self.priority = (UNIT_PRIORITY.get(unit, OTHER_UNIT_PRIORITY) if priority is None else priority, weight)
         self.required_increments = required_increments  # before it can be the primary counter
         self.pending_events: list[LocatedEvent] = []
@@ -102,6 +105,7 @@ class LogCounter(Progression):
         self._lines = (0, 0)  # of the log, with its first and its latest value
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
+        self._left_at = -1  # own changes when another one replaced it
 
     def add_value(
         self, line: LineText, position: int, index: float, total: int | None, at: str, *, redrawn: bool = False
@@ -151,8 +155,10 @@ class LogCounter(Progression):
 
     @property
     def is_ready(self) -> bool:
-        """It has changed enough, and regularly enough, to be the primary counter."""
-        if self.increments < self.required_increments or self.first is None:
+        """It has changed enough, and regularly enough, to be the primary counter; and since it was replaced."""
+        if self.increments < self.required_increments or self.first is None or self._moves == self._left_at:
+            return False
+        if self.kinds and sum(increments >= MIN_OF_EACH_KIND for increments in self.kinds.values()) < 2:
             return False
         if self.total == 1 and self.priority[0] < _USER_PRIORITY:
             return False  # `Epoch 1/1`: what is inside it is the clock
@@ -177,9 +183,17 @@ class LogCounter(Progression):
         """A value that changes whenever the counter does."""
         return self.increments, self.decrements, self.last, self._at, self._repeats
 
+    @property
+    def _moves(self) -> int:
+        return self.increments + self.decrements
+
+    def leave(self) -> None:
+        """It stood while another one went on, which is the primary counter now."""
+        self._left_at = self._moves
+
     def moves_far_more_often(self, primary: LogCounter, selection: int) -> bool:
         """Whether it has changed far more often than `primary` since that was selected, the `selection`-th."""
-        moves, primary_moves = self.increments + self.decrements, primary.increments + primary.decrements
+        moves, primary_moves = self._moves, primary._moves
         if self._baseline[0] != selection:
             self._baseline = (selection, primary_moves, moves)
         return moves - self._baseline[2] >= INNER_LOOP_MOVES + 2 * (primary_moves - self._baseline[1])
@@ -202,12 +216,14 @@ class LogCounter(Progression):
         return self.increments >= SAME_CLOCK_INCREMENTS * named.values and self.agrees_with(named, step)
 
     def replaces(self, primary: LogCounter) -> bool:
-        """Whether `primary` has ended, or stands while this one, which counts the same, goes on beyond it.
+        """Whether `primary` has ended, or stands while this one, which may count the same, goes on beyond it.
 
         A bar that was full before anything else was printed was a preparation, unless what comes after it is shorter,
         or shows where the bar was.
         """
-        moves = primary.increments + primary.decrements
+        if primary.family in self.kinds:
+            return True
+        moves = primary._moves
         if self._standing[0] != moves:
             self._standing = (moves, self.increments)
         if self.last is None or primary.last is None:
@@ -217,13 +233,26 @@ class LogCounter(Progression):
             return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
         if self.is_steadier_than(primary):
             return True
-        goes_on = self.unit == primary.unit and self.last > primary.last
-        return goes_on and self.increments - self._standing[1] >= STANDING_MOVES
+        is_alike = self.unit == primary.unit or primary.name == self.name == "counter"
+        goes_on = is_alike and self.last > primary.last
+        if not goes_on and not self.may_follow(primary):
+            return False
+        return self.increments - self._standing[1] >= (STANDING_MOVES if goes_on else INNER_LOOP_MOVES)
+
+    def may_follow(self, primary: LogCounter) -> bool:
+        """Whether it may count the next part of a run: `pretrain | step=999`, and then `train | step=0`.
+
+        An inner loop counts something else, or begins again.
+        """
+        return self.unit == primary.unit and self.priority[0] > OTHER_UNIT_PRIORITY and not self.decrements
 
     def is_steadier_than(self, other: LogCounter) -> bool:
         """Whether it goes up evenly, unlike `other` in the same line: `step:400 ep:40`, `step:600 ep:61`."""
         known = self.priority[0] > OTHER_UNIT_PRIORITY and other.priority[0] < _USER_PRIORITY
-        return known and self.is_in_line_of(other) and other.is_uneven and not self.steps_differ
+        known &= self.family not in other.kinds
+        is_even = not self.steps_differ and not self.decrements
+        has_holes = other.is_uneven and not (other.decrements and self.family == other.family)
+        return known and self.is_in_line_of(other) and has_holes and is_even
 
     def release_events(self) -> list[LocatedEvent]:
         """Return the pending events for the report, and forget them."""
@@ -286,6 +315,8 @@ class PrimaryCounterSelector:
         goes_on = self._goes_on_with(best)
         if self.selected is not None and (self.selected.has_ended or best.is_steadier_than(self.selected)):
             self.selected.is_ruled_out = True
+        elif self.selected is not None and best.replaces(self.selected):
+            self.selected.leave()
         self.selected = best
         best.was_selected = True
         self.changes += not goes_on
@@ -293,9 +324,11 @@ class PrimaryCounterSelector:
         return True
 
     def _goes_on_with(self, best: LogCounter) -> bool:
-        """Whether `best` is the same clock as before, printed by another process from now on."""
+        """Whether `best` is the same clock as before, printed by another process or in more lines from now on."""
         now = self.selected
-        if now is None or now.last is None or best.family != now.family or now.has_ended or not best.replaces(now):
+        if now is None or now.last is None or now.has_ended or not best.replaces(now):
+            return False
+        if best.family != now.family and now.family not in best.kinds:
             return False
         best.drop_reported(now)
         return True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _FILE = "\0"  # stands for a path that looks like a checkpoint's; any other path is left out
 _EXTENSION = re.compile(
     r"\.(?:pth?|ckpt|safetensors|np[yz]|pkl|pickle|joblib|h5|hdf5|keras|bin|tar|orbax|msgpack|eqx|gguf|ply"
-    r"|params|pdparams|caffemodel|solverstate|ubj|cbm|onnx)\W*$"
+    r"|params|pdparams|caffemodel|solverstate|ubj|cbm|onnx|bson|jld2|model|gensim|state)\W*$"
 )
 _HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
 _IS_CALLED = re.compile(r"ckpt|check_?point|model|weight|epoch|iter|step|best|last|adapter")
@@ -25,8 +25,8 @@ _OTHER = (
     r"(?:(?:model|checkpoint|network|optimi[sz]er|scheduler|scaler|parameter|generator)s? )?"
     r"(?:config\w*|tokeni[sz]er|vocab\w*|arg(?:ument)?s|hyper-?param\w*|predictions?|results?|figures?|plots?|images?"
     r"|videos?|pictures?|metrics|logs?|history|features|data(?:set)?|cache|summar\w+|samples|tables?|reports?|statistics"
-    rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:)?{_FILE})|freq\w*|names?"
-    r"|array metadata|ind(?:ex|exes|ices))\b"
+    rf"|diagram|graph|card|(?:dir(?:ectory)?|folder|path)(?!\s?[:=]\s?(?:\w{{1,8}}:|\W{{1,3}})?{_FILE})|freq\w*|names?"
+    r"|array metadata|ind(?:ex|exes|ices)|sizes?)\b"
     r"|(?:optimi[sz]er|scheduler) states?"
 )
 _NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
@@ -39,8 +39,34 @@ _DONE = re.compile(
 )
 _UNDER_WAY = re.compile(
     r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting|(?:started|starting)\b(?= (?:\w+ ){0,4}save\b))\b"
-    r"|(?:^\W{0,40}|[\]:|>,-] |\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
+    r"|(?:^\W{0,40}|[\]:|>,-] {1,4}\[?|\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
 )
+# Words of other languages, and the English ones that are read instead.
+_TRANSLATIONS = (
+    (
+        re.compile(
+            r"\b(?:сохран[её]н[аоы]?|guardad[oa]s?|salv(?:[oa]s?|at[oaie])|enregistrée?s?|sauvegardée?s?|gespeichert)\b"
+            r"|已保存|保存完了|保存しました|保存成功|저장(?:됨|완료|되었| 완료)"
+        ),
+        " saved ",
+    ),
+    (
+        re.compile(
+            r"\b(?:сохран(?:яем|яю|яется|ение)|guardando|salvando|salvataggio|enregistrement|sauvegarde|speichern?)\b"
+            r"|保存|저장"
+        ),
+        " saving ",
+    ),
+    (
+        re.compile(
+            r"\b(?:модел[ьи]|веса|чекпоинт\w*|modelos?|modell[oie]?|modèles?|pesos|poids|gewichte)\b"
+            r"|模型|权重|检查点|モデル|모델|체크포인트"
+        ),
+        " model ",
+    ),
+    (re.compile(r"失败|失敗|실패|ошибка|не удалось|fehlgeschlagen|échec|échoué|falló|falha|fallito"), " failed "),
+)
+_ALONE = re.compile(r"\W{0,40}saving\W{0,40}")  # all that the line says
 _AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$")  # no setting: `save model freq`
 _ENDS = re.compile(r"\b(?:done|finished|completed?)\b")
 _NOT_SO = re.compile(
@@ -49,10 +75,13 @@ _NOT_SO = re.compile(
     r"|\b(?:error|skip\w*)\b(?!(?: ratio| rate)?\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
 )
 _SET_KEY = re.compile(r"\b\w{0,40}(?:sav|writ|dump)\w{1,60}['\"]? {0,3}[:=] {0,3}(?:true|false|none|null)\b")
-_VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|[0-9.]+)\W{0,3}$")  # of a setting
-_FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=]|\b(?:models|checkpoints) to ?:")  # where they will be
+# of a setting; but `Saving checkpoint: 10` says which one
+_VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|(?P<number>[0-9.]+))\W{0,3}$")
+# where they will be
+_FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=](?!\[)|\b(?:models|checkpoints) to ?:")
 _BEFORE_CHARS, _AFTER_CHARS, _AFTER_UNDER_WAY_CHARS = 120, 200, 80  # of a verb, in which its object is looked for
 _VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott", "checkpoint ")
+_FOREIGN_VERBS = ("сохран", "guarda", "salv", "enregistr", "sauvegard", "speicher", "保存", "저장")
 
 
 class SaveMention(NamedTuple):
@@ -60,18 +89,24 @@ class SaveMention(NamedTuple):
 
     state: str  # "saved", "writing", or "": another line of this kind, with other numbers, may say so
     position: int  # of the verb, about
+    has_object: bool = True  # else it says `Saving...`, of a data set before the training
 
 
 def find_save(lower: str) -> SaveMention | None:
     """Return what the text, in lower case, says of a checkpoint; None where nothing is written."""
+    if any(verb in lower for verb in _FOREIGN_VERBS):
+        for words, english in _TRANSLATIONS:
+            lower = words.sub(english, lower)
     if not any(verb in lower for verb in _VERBS):
         return None
-    text = _PATH.sub(_file_or_nothing, _SETTING.sub("", lower)).replace("_", " ")
+    text = _PATH.sub(_file_or_nothing, _SETTING.sub("", lower)).replace("saved_model", "model").replace("_", " ")
     done = _DONE.search(text)
     verb = done or _UNDER_WAY.search(text)
     if verb is None:
         return None
     position = min(verb.start(), len(lower) - 1)
+    if _ALONE.fullmatch(lower):
+        return SaveMention("writing", position, has_object=False)
     noun = _NOUN.search(text, verb.end(), verb.end() + (_AFTER_CHARS if done else _AFTER_UNDER_WAY_CHARS))
     if done and (noun is None or noun["other"]):
         *_, noun = (noun, *_NOUN.finditer(text, max(0, verb.start() - _BEFORE_CHARS), verb.start()))
@@ -79,10 +114,13 @@ def find_save(lower: str) -> SaveMention | None:
     if noun is None or noun["other"] or (noun["file"] and is_other):
         return SaveMention("", position)
     state = "saved" if done or _ENDS.search(text, noun.end()) else "writing"
-    is_setting = _VALUE.match(text, max(verb.end(), noun.end())) is not None or _SET_KEY.search(lower) is not None
+    value = _VALUE.match(text, max(verb.end(), noun.end()))
+    is_numbered = done is None and verb["order"] is None and value is not None and value["number"]
+    is_setting = (value is not None and not is_numbered) or _SET_KEY.search(lower) is not None
     if done is None:
         follows = noun["file"] or _AFTER_ORDER.match(text, noun.end())
-        is_setting |= _FOLDER.search(text) is not None or (verb["order"] is not None and not follows)
+        is_setting |= _FOLDER.search(text) is not None
+        is_setting |= verb["order"] is not None and (not follows or text[verb.end() :].lstrip()[:1] in (":", "="))
     return SaveMention("" if is_setting or _NOT_SO.search(text) else state, position)
 
 

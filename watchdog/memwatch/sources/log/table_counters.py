@@ -11,6 +11,7 @@ from memwatch.sources.log.unit_mentions import unit_from_name
 _MAX_COLUMNS = 40
 _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
+_OTHER_BARS = 64  # drawings of bars, in their place (chosen)
 # 12  1.5e-3  8.55G  nan  [1.81e+03, of a list
 _NUMBER = re.compile(r"[\[(]?[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}[\]),]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
@@ -61,7 +62,7 @@ class TableReader:
     def __init__(self) -> None:
         self._columns: list[_Columns] = []
         self._width = 0  # cells of its rows; 0 before the first one
-        self._other_lines_left = 0
+        self._other_lines_left = self._bars_left = 0
         self._rows: OrderedDict[int, int] = OrderedDict()  # index -> hash of its latest row
         self.header_count = 0  # headers that differ from the one before
         self.template_undecided = False  # the latest line was a header, or no row because of its number alone
@@ -97,10 +98,16 @@ class TableReader:
                 self._columns = []
         return row
 
+    def pass_bar(self) -> None:
+        """A bar is drawn where the first row may come; after many, the header was none: `Update Best Score`."""
+        self._bars_left -= 1
+        if self.expects_first_row and self._bars_left <= 0:
+            self._columns = []
+
     def _begin(self, columns: list[_Columns]) -> None:
         self.template_undecided = True
         if columns != self._columns:
-            self._columns, self._width = columns, 0
+            self._columns, self._width, self._bars_left = columns, 0, _OTHER_BARS
             self.header_count += 1
         self._other_lines_left = _OTHER_LINES
 

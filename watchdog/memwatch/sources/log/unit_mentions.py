@@ -27,6 +27,7 @@ _UNITS_OF_RUNS = {
     "epoch": _Unit(
         50, "epoch ep epoche époque época epoca epoka epok эпоха эпох эпоху エポック 轮 에포크 에폭", "epoch_num"
     ),
+    "pass": _Unit(45, "pass", "passes"),
     "iteration": _Unit(
         40,
         "iteration iter iterat iterate itr iteración iteracion itération iterazione iteração iteracao iteratie "
@@ -53,7 +54,7 @@ GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,4}"  # 1,200
 _INDEX = rf"(?P<index>{GROUPED}|{ROUNDED}[km](?!\w)|[0-9]{{1,15}})"
 _TOTAL = rf"(?P<total>{GROUPED}|[0-9]{{1,15}})"
 _ENDS = r"(?![\w%]|[.:][0-9])"
-_OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de)[ ]{0,12}"
+_OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de|\|(?=[ ]{0,4}[0-9]{1,9}\]))[ ]{0,12}"  # `[1 | 600]`
 _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
 # Epoch 3/10: | generation = 3 | [Gen 3 of 25] | [Epoch] 003 | Epoch(train) [3][ 50/200] | "epoch": 3 | Iteration No: 3
 # ('Epoch: ', 3), as Python 2 prints several things
@@ -68,6 +69,11 @@ _BEFORE_WORD = re.compile(
 )
 # 3rd epoch | after the 20th generation
 _ORDINAL = re.compile(rf"(?<![\w.])(?P<index>[0-9]{{1,15}})(?:st|nd|rd|th)[ -](?P<word>{_ALL_WORDS})\b(?P<total>(?!))?")
+# The loss after 3 epochs is 1.2
+_AFTER = re.compile(
+    r"(?<!improvement )(?<!stopped )(?<!stopping )\bafter (?P<index>[0-9]{1,15}) "
+    rf"(?P<word>{_ALL_WORDS})s?\b(?P<total>(?!))?"
+)
 # Progress: 31 / 2000 total iterations  |  10/300 epochs done
 _BEFORE_PLURAL = re.compile(
     rf"(?<![\w.,/])(?P<index>[0-9]{{1,15}}){_OF}(?P<total>[0-9]{{1,15}}) "
@@ -83,19 +89,24 @@ _LEVELS = frozenset(  # nouns of what fills: `replay=700/4000`
     {"replay", "buffer", "memory", "cache", "queue", "pool", "storage", "experience", "experiences", "transitions"}
 )
 PROCESS_NOUNS = frozenset({"rank", "gpu", "device", "worker", "node", "process", "proc", "core", "host", "thread"})
-# `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`: not the current one
+# `Best is trial 3`, `no gain since epoch 4`, `resuming from epoch 12`, `warm-down starting at 72.0%, iteration 504`:
+# not the current one
 _OTHER = re.compile(
     r"(?:(?<![^\W_])(?:best|last|since|until|every|than|previous|from|warmup|max|no|this|(?:in|per|of)(?=_))"
-    r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?)[\s_:('\"]{0,4}$"
+    r"[\s_:]{0,3}(?:is|at|was|in|of|from)?|\b(?:load|resum|restor)\w{0,8}\b[^.;|]{0,24}?"
+    r"|\bstart\w{0,4} (?:at|from)\b[^;|]{0,20}?)[\s_:('\"]{0,4}$"
 )
 # `[Eval batch=3/50]`, `val_step: 7`: not of the training
 _OF_EVALUATION = re.compile(r"(?<![^\W_])(?:eval|evaluation|valid|val|validation|test|testing|sanity)[ _]{1,2}$")
+# ` ep=2010  r=  22.2 steps=209.7`: what is short for an epoch, too
+_OF_EPISODE = re.compile(r"\b(?:reward|return|score|eps(?:ilon)?|r|ret|rew|steps)\b[\w ]{0,12}[=:]")
 # [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
     r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
 )
 _PROCESS_CHARS = 200  # of a line, its beginning, that are searched for a process
 _BEFORE_CHARS = 32  # before a word that are searched for what makes it another one than the current
+_OTHER_NOUN = re.compile(r" [a-z]{3,20}\)")  # after `round (5/5`: it is submissions that are counted
 _MAX_MENTIONS = 4  # of units in one line
 
 
@@ -138,8 +149,10 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
     matches += _ORDINAL.finditer(text, 0, end)
+    if "after " in text:
+        matches += _AFTER.finditer(text, 0, end)
     for match in matches:
-        unit = _UNITS[match["word"]]
+        unit = "episode" if match["word"] == "ep" and _OF_EPISODE.search(text) else _UNITS[match["word"]]
         plural = any(match.groupdict().get(group) for group in ("plural", "num"))  # it may be how many there will be
         start = match.start("word")
         before = max(0, start - _BEFORE_CHARS), start
@@ -147,6 +160,7 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
             unit in found
             or (plural and match["word"] == "ep")
             or _OTHER.search(text, *before)
+            or (text.find("(", start, match.start("index")) > 0 and _OTHER_NOUN.match(text, match.end()))
             or (UNIT_PRIORITY[unit] < UNIT_PRIORITY["epoch"] and _OF_EVALUATION.search(text, *before))
         ):
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +39,90 @@ class _Threshold:
         return abs(self.bytes - usage_bytes) <= self.slack_bytes
 
 
+def _register_eventfd(control: int, file: int, usage_bytes: int | None = None) -> int:
+    """Create an eventfd that the kernel signals; OSError when the kernel refuses."""
+    fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    try:
+        os.write(control, f"{fd} {file}{'' if usage_bytes is None else f' {usage_bytes}'}".encode())
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+class _Arming(threading.Thread):
+    """Arms thresholds while the watch goes on.
+
+    For each, the kernel waits for a grace period: 6 ms on an idle machine, and seconds where several watches of one
+    cgroup do so at once.
+    """
+
+    def __init__(
+        self,
+        epoll: select.epoll,
+        control: int,
+        usage: int,
+        wanted: Sequence[tuple[int, int]],
+        replaced: Sequence[_Threshold],
+    ) -> None:
+        """Start it, with descriptors of its own; OSError without any left, RuntimeError without a thread."""
+        super().__init__(name="thresholds", daemon=True)
+        self.replaced = replaced  # what is of no use once all are armed
+        self.failure: str | None = None
+        self._epoll, self._wanted = epoll, wanted
+        self._armed: list[_Threshold] = []
+        self._lock = threading.Lock()  # guards _armed, _is_abandoned and the use of the epoll
+        self._is_abandoned = False
+        self._control, self._usage = os.dup(control), -1
+        try:
+            self._usage = os.dup(usage)
+            self.start()
+        except (OSError, RuntimeError):
+            self._close()
+            raise
+
+    def run(self) -> None:
+        try:
+            for usage_bytes, slack_bytes in self._wanted:
+                if not self._arm(usage_bytes, slack_bytes):
+                    break
+        except OSError as error:
+            self.failure = error.strerror
+        finally:
+            self._close()
+
+    def take_armed(self) -> list[_Threshold]:
+        """Return those that were armed since the last call."""
+        with self._lock:
+            armed, self._armed = self._armed, []
+        return armed
+
+    def abandon(self) -> list[_Threshold]:
+        """Arm no more, and return what is not taken yet; the epoll is not used from now on."""
+        with self._lock:
+            self._is_abandoned = True
+        return self.take_armed()
+
+    def _arm(self, usage_bytes: int, slack_bytes: int) -> bool:
+        fd = _register_eventfd(self._control, self._usage, usage_bytes)
+        with self._lock:
+            try:
+                if not self._is_abandoned:
+                    self._epoll.register(fd, select.EPOLLIN)
+                    self._armed.append(_Threshold(fd, usage_bytes, slack_bytes))
+                    return True
+            except OSError:
+                os.close(fd)
+                raise
+        os.close(fd)
+        return False
+
+    def _close(self) -> None:
+        for fd in (self._control, self._usage):
+            if fd >= 0:
+                os.close(fd)
+
+
 class CgroupWaker:
     """Kernel notifications of one trainer's cgroup behind one descriptor.
 
@@ -55,6 +140,7 @@ class CgroupWaker:
         self._directory: str | None = None
         self._thresholds: list[_Threshold] = []
         self._event_files: dict[int, str] = {}  # by descriptor: the name of the other notification
+        self._arming: _Arming | None = None
         self._control = self._usage = -1
         self.failure = ""  # why there are no thresholds
 
@@ -70,36 +156,38 @@ class CgroupWaker:
 
     def consume_wakeup(self) -> bool:
         """Return whether there was a notification since the last call, and clear it."""
+        self._collect_armed()
         fired = self._epoll.poll(0)
         for fd, _ in fired:
             if fd in self._event_files:
                 self._drain(fd)
-            else:
-                self._mute(next(threshold for threshold in self._thresholds if threshold.fd == fd))
+            elif threshold := next((one for one in self._thresholds if one.fd == fd), None):
+                self._mute(threshold)
         return bool(fired)
 
-    def set_thresholds(
-        self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int], hurried: bool
-    ) -> None:
-        """Notify when the headroom falls to one of `headrooms`, in bytes.
-
-        Arming a threshold takes the kernel 5 ms without CPU, because it waits for a grace period: the first call arms
-        all, a later one at most one, and none when `hurried`.
-        """
+    def set_thresholds(self, cgroup: CgroupMemory | None, limit: Limit, headrooms: Sequence[int]) -> None:
+        """Notify when the headroom falls to one of `headrooms`, in bytes; a thread arms what is missing for that."""
         directory = self._limiting_directory(cgroup, limit)
         if directory != self._directory:
             self._open_directory(directory, cgroup.version if cgroup is not None else 0)
+        self._collect_armed()
         usage = self._read_usage()
         if usage is None:
             return
         self._unmute(usage)
-        if self._thresholds and hurried:
+        if self._arming is not None:
             return
         end = usage + limit.headroom_bytes  # the use at which no headroom is left
         levels = [end - room for room in headrooms if end > room]
         if len(levels) != len(self._thresholds) or not all(map(_Threshold.covers, self._thresholds, levels)):
             slacks = [int(TOLERANCE * (end - level)) for level in levels]
-            self._rearm(list(zip(levels, slacks, strict=True)), 1 if self._thresholds else len(levels))
+            self._rearm(list(zip(levels, slacks, strict=True)))
+
+    def wait_until_armed(self) -> None:
+        """Wait for the thread that arms thresholds, if there is one."""
+        if self._arming is not None:
+            self._arming.join()
+            self._collect_armed()
 
     def close(self) -> None:
         self._open_directory(None, 0)
@@ -127,6 +215,9 @@ class CgroupWaker:
             return None
 
     def _open_directory(self, directory: str | None, version: int) -> None:
+        if self._arming is not None:
+            self._thresholds += self._arming.abandon()
+            self._arming = None
         for fd in (*(threshold.fd for threshold in self._thresholds), *self._event_files, self._control, self._usage):
             if fd >= 0:
                 os.close(fd)  # also removes it from the epoll
@@ -153,56 +244,59 @@ class CgroupWaker:
         with suppress(OSError):
             oom = os.open(f"{directory}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._watch(self._register_eventfd(oom), "OOM notification")
+                self._watch(_register_eventfd(self._control, oom), "OOM notification")
             finally:
                 os.close(oom)
 
     # --- thresholds
 
-    def _register_eventfd(self, file: int, usage_bytes: int | None = None) -> int:
-        """Create an eventfd that the kernel signals; OSError when the kernel refuses."""
-        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            os.write(self._control, f"{fd} {file}{'' if usage_bytes is None else f' {usage_bytes}'}".encode())
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
+    def _rearm(self, wanted: Sequence[tuple[int, int]]) -> None:
+        """Keep the thresholds that cover a wanted (use, slack) and arm the missing ones.
 
-    def _rearm(self, wanted: Sequence[tuple[int, int]], most: int) -> None:
-        """Keep the thresholds that cover a wanted (use, slack), and arm at most `most` of the missing ones.
-
-        The others stay until nothing is missing: an old threshold is better than none.
+        The others stay until then: an old threshold is better than none.
         """
-        spare, kept, missing = self._thresholds, list[_Threshold](), list[tuple[int, int]]()
+        kept, missing = list[_Threshold](), list[tuple[int, int]]()
         for usage, slack in wanted:
-            covering = next((old for old in spare if old not in kept and old.covers(usage)), None)
+            covering = next((old for old in self._thresholds if old not in kept and old.covers(usage)), None)
             if covering is None:
                 missing.append((usage, slack))
             else:
                 kept.append(covering)
+        unused = [old for old in self._thresholds if old not in kept]
+        if not missing:
+            self._forget(unused)
+            return
         try:
-            for usage, slack in missing[:most]:
-                kept.append(self._arm(usage, slack))  # one by one, so that those armed stay when a later one fails
+            self._arming = _Arming(self._epoll, self._control, self._usage, missing, unused)
         except OSError as error:
-            self.failure = f"no threshold: {error.strerror}"
-            os.close(self._control)
-            self._control = -1
-        unused = [old for old in spare if old not in kept]
-        if len(missing) > most:
-            kept, unused = kept + unused, []
+            self._give_up(error.strerror)
+        except RuntimeError:  # the pids cgroup, or the user's limit of processes, is used up
+            self.failure = "no thread can be started to arm thresholds"
+
+    def _collect_armed(self) -> None:
+        """Take over what the thread has armed."""
+        arming = self._arming
+        if arming is None:
+            return
+        is_over = not arming.is_alive()
+        self._thresholds = sorted([*self._thresholds, *arming.take_armed()], key=lambda one: one.bytes)
+        if not is_over:
+            return
+        self._arming = None
+        if arming.failure is None:
+            self._forget(arming.replaced)
+        else:
+            self._give_up(arming.failure)
+
+    def _forget(self, unused: Sequence[_Threshold]) -> None:
         for threshold in unused:
             os.close(threshold.fd)
-        self._thresholds = sorted(kept, key=lambda threshold: threshold.bytes)
+        self._thresholds = [one for one in self._thresholds if one not in unused]
 
-    def _arm(self, usage_bytes: int, slack_bytes: int) -> _Threshold:
-        fd = self._register_eventfd(self._usage, usage_bytes)
-        try:
-            self._epoll.register(fd, select.EPOLLIN)
-        except OSError:
-            os.close(fd)
-            raise
-        return _Threshold(fd, usage_bytes, slack_bytes)
+    def _give_up(self, reason: str | None) -> None:
+        self.failure = f"no threshold: {reason}"
+        os.close(self._control)
+        self._control = -1
 
     def _mute(self, threshold: _Threshold) -> None:
         """Ignore a threshold that has fired until the use has left it: it fires at each crossing, up and down."""

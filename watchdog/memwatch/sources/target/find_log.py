@@ -17,6 +17,8 @@ from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_lineage
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
 from memwatch.sources.tensorboard_events import EVENT_FILE
+from memwatch.sources.trainer_state_files import STATE_FILE
+from memwatch.system.clock import process_age_seconds
 
 SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)
 _MAX_ANCESTORS, _MAX_PROCESSES = 3, 64  # of a pipeline (python | tee, in a script), and of the trainer's own (chosen)
@@ -32,7 +34,7 @@ _OPEN_LOG = re.compile(r"\.(?:log|out|err|txt|csv|jsonl)$|(?:^|/)(?:log|stdout|s
 # Written by wandb, Lightning's CSVLogger, stable-baselines3 and Ray, Ultralytics; opened for each line, or by a helper.
 _FOLDER_LOGS = ("output.log", "metrics.csv", "progress.csv", "results.csv")
 _Entry = tuple[str, str, os.stat_result]  # name, path and status of a file
-_NO_LOGS = (("trainer_state.json", "trainer_state.json"), (EVENT_FILE, "TensorBoard's event files"))
+_COARSE = (EVENT_FILE, STATE_FILE)  # as these begin
 
 
 def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[Path]:
@@ -46,15 +48,9 @@ def find_logs(facts: TargetFacts, root: str = "/proc", host: str = "/") -> list[
     in_folder = list(_walk(facts))
     if not found:
         found += _folder_logs(in_folder)
-    found += _event_files(facts, in_folder)  # coarse: the last resort
+    found += [*_event_files(facts, in_folder), *_state_files(in_folder)]  # coarse: the last resort
     own = set(filter(None, (_identity(f"/proc/self/fd/{number}") for number in (1, 2))))
     return [Path(path) for path in dict.fromkeys(found) if _identity(path) not in own]
-
-
-def unread_files(facts: TargetFacts) -> str:
-    """Name what is in its folder and says how far it is, but is no text that can be followed; empty for nothing."""
-    names = {what for name, _, _ in _walk(facts) for start, what in _NO_LOGS if name.startswith(start)}
-    return " and ".join(sorted(names))
 
 
 def _output_files(facts: TargetFacts, root: str) -> Iterator[str]:
@@ -125,9 +121,8 @@ def _slurm_logs(facts: TargetFacts) -> Iterator[str]:
 def _folder_logs(in_folder: Sequence[_Entry]) -> list[str]:
     """The latest log of the first kind that is there; none where two of a kind are being written."""
     for wanted in _FOLDER_LOGS:
-        logs = sorted((status.st_mtime, path) for name, path, status in in_folder if name == wanted)
-        if len(logs) == 1 or _are_apart(logs):
-            return [logs[-1][1]]
+        if logs := _latest(sorted((status.st_mtime, path) for name, path, status in in_folder if name == wanted)):
+            return logs
     return []
 
 
@@ -141,19 +136,26 @@ def _event_files(facts: TargetFacts, in_folder: Sequence[_Entry]) -> list[str]:
     own = [(path, status) for path, status in there if f".{process[0].decode()}." in path.rpartition("/")[2]]
     if own:
         return [max(own, key=lambda found: found[1].st_size)[0]]
-    latest = sorted((status.st_mtime, path) for path, status in there)
-    return [path for _, path in latest[-1:]] if len(latest) == 1 or _are_apart(latest) else []
+    return _latest(sorted((status.st_mtime, path) for path, status in there))
 
 
-def _are_apart(written: list[tuple[float, str]]) -> bool:
-    """Whether the latest file was written long after the one before: else they are of two trainers."""
-    return len(written) > 1 and written[-2][0] < written[-1][0] - _RECENT_SECONDS
+def _state_files(in_folder: Sequence[_Entry]) -> list[str]:
+    """The latest state of Hugging Face's Trainer; none where those of two are being written."""
+    there: dict[str, tuple[float, str]] = {}  # the latest, by the folder of all checkpoints
+    for written, path in sorted((status.st_mtime, path) for name, path, status in in_folder if name == STATE_FILE):
+        there[re.sub(r"(?:/checkpoint-[^/]*)?/[^/]*$", "", path)] = written, path
+    return _latest(sorted(there.values()))
+
+
+def _latest(written: list[tuple[float, str]]) -> list[str]:
+    """The latest of these files, in order of time; none where another is being written, too: by another trainer."""
+    is_alone = len(written) < 2 or written[-2][0] < written[-1][0] - _RECENT_SECONDS
+    return [path for _, path in written[-1:]] if is_alone else []
 
 
 def _walk(facts: TargetFacts) -> Iterator[_Entry]:
     """Yield name, path and status of its user's files in its folder that were written since it began."""
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - facts.target.start_ticks / os.sysconf("SC_CLK_TCK")
-    began, left = time.time() - age, _MAX_ENTRIES
+    began, left = time.time() - process_age_seconds(facts.target.start_ticks), _MAX_ENTRIES
     own = f"/proc/{facts.target.pid}/cwd"  # in a container its path leads elsewhere from here
     folders = [(facts.cwd if _identity(facts.cwd) == _identity(own) else own, 0)] if facts.cwd else []
     for folder, depth in folders:
@@ -162,7 +164,7 @@ def _walk(facts: TargetFacts) -> Iterator[_Entry]:
                 left -= 1
                 if entry.is_dir(follow_symlinks=False) and depth < _MAX_DEPTH - 1:
                     folders.append((entry.path, depth + 1))
-                elif entry.name in _FOLDER_LOGS or entry.name.startswith(tuple(start for start, _ in _NO_LOGS)):
+                elif entry.name in _FOLDER_LOGS or entry.name.startswith(_COARSE):
                     status = entry.stat(follow_symlinks=False)
                     is_its = stat.S_ISREG(status.st_mode) and status.st_uid == facts.uid
                     if is_its and status.st_mtime >= began:

@@ -59,23 +59,25 @@ class TrainerFinder:
         left_behind = (family for pid, family in self._families.items() if pid not in processes)
         self._orphans = self._orphans.union(*left_behind) & processes.keys()
         candidates = (one for pid, one in processes.items() if pid not in self._orphans)
-        looks = {one.pid: _Look(one, self._root, self._host, has_gpus=has_gpus) for one in candidates}
-        decided = self._decide(processes, looks)
+        inspected = {one.pid: _Candidate(one, self._root, self._host, has_gpus=has_gpus) for one in candidates}
+        decided = self._decide(processes, inspected)
         self._families = {pid: {one.pid for one in family} for pid, family in families(decided, processes).items()}
         found = []
         for pid, rule in sorted(decided.items()):
             with suppress(AttachError):  # it has ended meanwhile
                 if rule.policy != "ignore":
                     target = identify(pid, self._root)
-                    found.append(FoundTrainer(target, printable(processes[pid].command), rule, looks[pid].workload))
+                    found.append(FoundTrainer(target, printable(processes[pid].command), rule, inspected[pid].workload))
         return found
 
-    def _decide(self, processes: Mapping[int, ProcessInfo], looks: Mapping[int, _Look]) -> dict[int, TrainerRule]:
+    def _decide(
+        self, processes: Mapping[int, ProcessInfo], inspected: Mapping[int, _Candidate]
+    ) -> dict[int, TrainerRule]:
         """Return the rule for each topmost process of a family that one fits."""
         decided: dict[int, TrainerRule] = {}
         for rule in self._rules:
-            free = [processes[pid] for pid in looks if nearest_ancestor(pid, decided, processes) is None]
-            fitting = {one.pid: one for one in _matching(rule, free) if looks[one.pid].fits(rule)}
+            free = [processes[pid] for pid in inspected if nearest_ancestor(pid, decided, processes) is None]
+            fitting = {one.pid: one for one in _matching(rule, free) if inspected[one.pid].fits(rule)}
             above = set[int]().union(*(ancestors(pid, processes) for pid in decided))
             for top in family_tops(fitting, processes):
                 if top.pid not in above:  # what it started is watched already, and would be counted twice
@@ -87,7 +89,7 @@ def _matching(rule: TrainerRule, processes: Sequence[ProcessInfo]) -> Sequence[P
     return processes if rule.match is None else matching_processes(re.compile(rule.match), processes)
 
 
-class _Look:
+class _Candidate:
     """What the rules ask of one process, read when the first of them asks."""
 
     def __init__(self, process: ProcessInfo, root: str, host: str, *, has_gpus: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from memwatch.sources.procfs import THREAD_GROUP, read_children, read_lineage, r
 _ENVIRON_BYTES = 1 << 20  # read at most
 # The longest wait for a child's exec, and between two checks: the kernel takes microseconds, a busy machine more.
 EXEC_SECONDS, EXEC_POLL_SECONDS = 1.0, 0.001
+_PYTHON = re.compile(r"(?:.*/)?(?:i?python[0-9.]{0,5})")
+_KERNEL = re.compile(r"(?:^|[/.])(?:ipykernel|ipython|colab_kernel)")  # python -m ipykernel_launcher -f ....json
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,12 @@ def _boot_id(root: str) -> str:
         hint = f"Mount all of the proc file system at {root}, without subset=pid."
         raise AttachError(f"{root}/sys/kernel/random/boot_id cannot be read", hint)
     return data.decode("ascii", "replace").strip()
+
+
+def is_interactive(argv: Sequence[str]) -> bool:
+    """Whether it is a notebook's kernel or a prompt of Python, which may be much older than what runs in it."""
+    is_prompt = len(argv) == 1 and _PYTHON.fullmatch(argv[0]) is not None
+    return is_prompt or any(map(_KERNEL.search, argv))
 
 
 def reachable_path(base: str, descriptor: str = "1") -> tuple[str | None, str]:

@@ -1,4 +1,4 @@
-"""The causes of growth that memwatch can name, each with its remedy, and the rules that find them.
+"""The rules that find the causes of growth.
 
 There is no finding without evidence: growth that no rule explains stays without a cause.
 """
@@ -7,33 +7,62 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from memwatch.core.examination import (
-    ALLOCATED_BUFFER_FILLS,
     ARRAY_TYPES,
     CYCLES_HOLDER_PREFIX,
     LOCAL_VARIABLE_PREFIX,
-    MODEL_GROWS,
     NDARRAY,
-    OTHERS_GROW,
     TENSORS,
     UNNAMED_HOLDER_PREFIX,
-    WORKERS_GROW,
     Finding,
     Growth,
     GrowthDriver,
 )
-from memwatch.core.leaks.examination_history import MIN_STEPS, ExaminationHistory
+from memwatch.core.forecast.piecewise_trend import LEAST_RISE
+from memwatch.core.leaks.examination_history import MIN_STEPS, ExaminationHistory, ExaminationRecord
 from memwatch.core.leaks.growth_attribution import (
     AttributeGrowth,
     DiagnosisContext,
     attribute_growths,
     min_reported_growth,
 )
-from memwatch.core.measurements import HOST
+from memwatch.core.leaks.leak_cause_catalogue import (
+    CANNOT_FIT,
+    CIRCLE_OF_GRADIENTS,
+    COMPILED,
+    CYCLES,
+    DEFAULT_ARGUMENT,
+    ENVIRONMENTS,
+    EXCEPTIONS,
+    FIGURES,
+    FILLED,
+    FILLS,
+    FRAGMENTS,
+    GPU_CACHE,
+    GPU_TENSORS,
+    GRAPHS,
+    HELD_BY_LOCAL_OR_NATIVE,
+    KEPT,
+    LOSSES,
+    MEMBERS,
+    MODEL,
+    NATIVE,
+    OTHERS,
+    POPULATION,
+    PYPLOT_FIGURES,
+    SHARED_MEMORY,
+    STATE,
+    SUM_OF_GRAPHS,
+    SUSPECTED,
+    UNBOUNDED,
+    VAGUE,
+    WORKERS,
+    LeakCause,
+)
 from memwatch.core.text_and_units import format_bytes, since_text, without_main_module
 
 EXPLAINS = 0.5  # A cause has to explain at least this share of the growth of memory (chosen).
@@ -53,8 +82,11 @@ ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
 # One for each version of a compiled function: of JAX, TensorFlow, Numba and torch.compile.
 _COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
-_BOOSTER = re.compile(r"^(?:xgboost|lightgbm|_?catboost)\..*(?:Booster|CatBoost)$")
+_BOOSTER = re.compile(r"^(?:xgboost|lightgbm|_?catboost)\..*(?:Booster|CatBoost(?:Classifier|Regressor|Ranker)?)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
+_BUFFER = re.compile(r"\._buffers\['(\w+)'\]$")  # of a torch module, which is kept from step to step
+# A path that begins so names no container, but one of many.
+_SOME_CONTAINER = ("collections.deque[", "collections.OrderedDict[", "collections.defaultdict[", "collections.Counter[")
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
 _ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
 _METHOD = f"{UNNAMED_HOLDER_PREFIX}method "
@@ -63,45 +95,6 @@ _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
 _MEMBER = re.compile(
     r"agent|individual|genome|policy|member|organism|population|actor|critic|net(work)?$|model$", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LeakCause:
-    """A cause of growth."""
-
-    name: str  # docs/diagnosis.md lists them
-    title: str
-    remedy: str  # {name}: the attribute that grows; {unit}: "generation" as the log calls it, or "hour"
-    max_confidence: float  # 0..1, which the confidence approaches as evidence accumulates
-
-    def finding(
-        self,
-        growth: Growth,
-        phase: str | None,
-        *evidence: str,
-        type_: str = "",
-        counts: tuple[int | None, int | None] = (None, None),
-        holder: str = "",
-        share: float | None = None,
-        remedy: str = "",
-        resource: str = HOST,
-    ) -> Finding:
-        """Make a finding of this cause; its confidence is 0.75 of the maximum after two rises, 0.88 after three."""
-        return Finding(
-            cause=self.name,
-            title=self.title,
-            resource=resource,
-            growth=growth,
-            share=share,
-            phase=phase,
-            type=type_,
-            count_before=counts[0],
-            count_after=counts[1],
-            holder=holder,
-            remedy=remedy or self.remedy,
-            confidence=round(self.max_confidence * (1.0 - 0.5**growth.steps), 2),
-            evidence=evidence,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +169,13 @@ def _with_names(findings: Sequence[Finding], found: Sequence[Finding], rest: flo
 
 
 def _is_small(memory: Growth, history: ExaminationHistory, context: DiagnosisContext) -> bool:
-    """Whether growth is too slow to be told, or too little of it was seen yet where generations are short."""
+    """Whether growth is too slow to be told, or too little of it was seen yet where generations are short.
+
+    After a warning no growth is too slow, if it is more than noise.
+    """
     threshold = context.threshold_bytes
-    return memory.per_unit < history.per_unit(threshold) or memory.risen < threshold
+    least_risen = max(threshold, LEAST_RISE * memory.after)
+    return memory.per_unit < history.per_unit(threshold) or memory.risen < least_risen
 
 
 def _attributes(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> list[AttributeGrowth]:
@@ -240,40 +237,60 @@ def _heap_causes(
     beside, least = list(_neighbour_findings(history, context, memory)), MAX_FLAT_SHARE * memory.per_unit
     memory = _own_growth(memory, sum(one.growth.per_unit for one in beside))
     attributes = list(attribute_growths(history, context, memory))
-    findings = [] if is_small else _held_findings(history, context, memory, attributes)
-    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
-    known = _known_growth(history, attributes)
-    risen_once = history.held_since(memory.since) / memory.risen  # e.g. in a buffer that is full now
     is_own = memory.per_unit >= max(context.threshold_bytes, least)
-    if is_own and not is_small and max(known / memory.per_unit, risen_once) < EXPLAINS:
-        findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
-        if findings[-1:] and findings[-1].cause in (NATIVE.name, MODEL.name):
-            findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
-        if findings[-1:] and findings[-1].cause == GRAPHS.name:  # The graph holds others, which no name leads to.
-            findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
-        if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
-            findings[-1] = _with_sum(findings[-1], kept)
-    # One rise alone, of something without a name, is nothing to tell.
-    findings = [one for one in findings if one.growth.steps >= MIN_STEPS or one.holder or one.cause not in VAGUE]
+    findings = list[Finding]()
+    if not is_small:
+        # What each of ever more objects has does not grow by itself: it is sought first why there are more.
+        rest = [attribute for attribute in attributes if not attribute.is_of_each_owner]
+        if is_own and len(rest) < len(attributes):
+            findings = _growth_findings(history, names, context, memory, rest, is_explained=False)
+        if not any(one.cause not in VAGUE for one in findings):
+            risen_once = history.held_since(memory.since) / memory.risen  # e.g. in a buffer that is full now
+            is_explained = not is_own or risen_once >= EXPLAINS
+            findings = _growth_findings(history, names, context, memory, attributes, is_explained=is_explained)
+    # Of objects that nothing is known to hold, a later examination may find the holder.
+    findings = [
+        one for one in findings if one.holder or one.cause not in VAGUE or one.growth.steps >= _least_steps(one)
+    ]
     findings += beside
     findings.sort(key=lambda finding: -finding.growth.per_unit)
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
 
 
-# --- growth that is not the trainer's --------------------------------------------------------------------------------
+def _least_steps(finding: Finding) -> int:
+    """Return how many rises memory needs before memwatch reports a finding that names no holder."""
+    return SEVERAL if finding.cause == HELD_BY_LOCAL_OR_NATIVE.name else MIN_STEPS
 
-OTHERS = LeakCause(
-    OTHERS_GROW,
-    "other processes in the cgroup grow, not the trainer",
-    "look at those processes; give the trainer a cgroup, a container or a job step of its own",
-    0.95,
-)
-MEMBERS = LeakCause(
-    WORKERS_GROW,
-    "workers of the job that are no children of the trainer grow, not the trainer itself",
-    "look at what the workers keep; attach to one of them to have it examined",
-    0.95,
-)
+
+def _growth_findings(
+    history: ExaminationHistory,
+    names: ExaminationHistory,
+    context: DiagnosisContext,
+    memory: Growth,
+    attributes: Sequence[AttributeGrowth],
+    *,
+    is_explained: bool,
+) -> list[Finding]:
+    """Find why attributes grow, and what else takes the memory that they leave."""
+    findings = _held_findings(history, context, memory, attributes)
+    known = _known_growth(history, attributes)
+    if is_explained or known >= EXPLAINS * memory.per_unit:
+        return findings
+    if known < MAX_FLAT_SHARE * memory.per_unit:  # It does not explain the growth, and may be what fills at first.
+        tracked = {growth.name for growth in history.tracked()}
+        findings = [one for one in findings if one.cause not in VAGUE or one.growth.name in tracked]
+    in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
+    findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
+    if findings[-1:] and findings[-1].cause in (NATIVE.name, MODEL.name):
+        findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
+    if findings[-1:] and findings[-1].cause == GRAPHS.name:  # The graph holds others, which no name leads to.
+        findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
+    if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
+        findings[-1] = _with_sum(findings[-1], kept)
+    return findings
+
+
+# --- growth that is not the trainer's --------------------------------------------------------------------------------
 
 
 def _neighbour_findings(history: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Iterator[Finding]:
@@ -306,56 +323,6 @@ def _own_growth(memory: Growth, beside: float) -> Growth:
 
 # --- growth that an attribute holds -----------------------------------------------------------------------------------
 
-FIGURES = LeakCause(
-    "figures_not_closed",
-    "figures are drawn and never closed",
-    "close each figure when it is saved: plt.close(figure); {name} keeps them",
-    0.95,
-)
-ENVIRONMENTS = LeakCause(
-    "environments_recreated",
-    "environments are made anew and kept",
-    "make them once and call reset(), or close() and drop the old ones: {name} keeps them",
-    0.9,
-)
-LOSSES = LeakCause(
-    "graph_retained",
-    "losses or tensors are kept with all that they were computed from",
-    "keep the number alone: append loss.item(), or detach().cpu(), to {name}",
-    0.9,
-)
-POPULATION = LeakCause(
-    "old_population_kept",
-    "members of old populations are kept",
-    "keep scores, or the best few, instead of whole members: {name} holds those of every {unit}",
-    0.85,
-)
-EXCEPTIONS = LeakCause(
-    "exceptions_kept",
-    "exceptions are kept, and with them the local variables of the functions that they passed",
-    "keep str(error) or traceback.format_exc(), or call traceback.clear_frames(error.__traceback__): {name}",
-    0.9,
-)
-CYCLES = LeakCause(
-    "garbage_in_cycles",
-    "objects that refer to each other are dropped, and the garbage collector does not free them",
-    "run gc.collect() each {unit}, if it is disabled; or break the circle: weakref.ref(self) in hooks and callbacks",
-    0.9,
-)
-STATE = LeakCause(
-    "state_not_reset",
-    "a metric keeps the state of each update, and is not reset",
-    "call its reset() at the end of each {unit}, or give it bounded state (thresholds, an average): {name}",
-    0.9,
-)
-UNBOUNDED = LeakCause(
-    "unbounded_container",
-    "a container grows without a bound",
-    "bound it, as with collections.deque(maxlen=...), or write it out and clear it each {unit}: {name}",
-    0.8,
-)
-CANNOT_FIT = LeakCause("buffer_cannot_fit", "a buffer fills that can never fit", "", 0.95)
-
 
 def _is_called(pattern: re.Pattern[str]) -> Callable[[AttributeGrowth], bool]:
     return lambda attribute: bool(pattern.search(attribute.type.rpartition(".")[2]))
@@ -370,6 +337,7 @@ def _is_population(attribute: AttributeGrowth) -> bool:
 
 RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
     (CYCLES, lambda attribute: attribute.reference_path.startswith(CYCLES_HOLDER_PREFIX)),
+    (DEFAULT_ARGUMENT, lambda attribute: ".__defaults__" in attribute.growth.name),
     (FIGURES, _is_called(_FIGURE)),
     (ENVIRONMENTS, _is_called(_ENVIRONMENT)),
     (EXCEPTIONS, lambda attribute: _TRACEBACK in attribute.reference_path),
@@ -405,6 +373,8 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
             return None
         if growth.steps < MIN_STEPS and not attribute.gains_items:  # it leads to much of the program, or is new
             return None
+        if attribute.was_full and attribute.share < EXPLAINS:  # Its items become larger.
+            return None
         cause = next(cause for cause, fits in RULES if fits(attribute))
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
             cause = LOSSES
@@ -429,114 +399,6 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
 
 
 # --- growth that no attribute holds -----------------------------------------------------------------------------------
-
-FILLS = LeakCause(
-    ALLOCATED_BUFFER_FILLS,
-    "arrays that were allocated at their full size take memory as they are filled, and will fit",
-    "nothing: this growth ends when they are full",
-    0.95,
-)
-FILLED = LeakCause(
-    "buffer_cannot_fit",
-    "arrays were made larger than memory, and take it as they are filled",
-    "give the buffer a smaller capacity, or smaller items: float16 or uint8, indices or views of shared data",
-    0.95,
-)
-WORKERS = LeakCause(
-    "workers_copy_pages",
-    "forked workers copy the pages that they inherited",
-    "keep the data set in arrays or shared memory instead of lists of Python objects, or use fewer workers",
-    0.8,
-)
-SHARED_MEMORY = LeakCause(
-    "shared_memory",
-    "shared memory grows",
-    "look for batches that are passed between processes and kept: prefetch_factor, queues, files in /dev/shm",
-    0.6,
-)
-PYPLOT_FIGURES = LeakCause(
-    "figures_not_closed",
-    "figures are drawn and never closed",
-    "close each figure when it is saved: plt.close(figure)",
-    0.8,
-)
-COMPILED = LeakCause(
-    "compiled_again",
-    "functions are compiled again and again, and each version is kept",
-    "make them once, outside the loop, and call them with the same shapes and Python values each time: "
-    "pad batches, pass numbers as arrays or tensors",
-    0.9,
-)
-KEPT = LeakCause(
-    "native_objects_kept",
-    "objects are kept whose memory lies outside Python's heap",
-    "drop or close them when they are done with: {name} keeps them",
-    0.6,
-)
-HELD_BY_LOCAL_OR_NATIVE = LeakCause(
-    "held_by_local_or_native",
-    "objects are kept by a local variable or by C code",
-    "look at the local variables of functions that run all the time, the main loop first",
-    0.6,
-)
-FRAGMENTS = LeakCause(
-    "fragmentation",
-    "the allocator keeps memory that objects have left",
-    "try MALLOC_ARENA_MAX=2, or jemalloc; make large temporary arrays once, or in a process of their own",
-    0.6,
-)
-NATIVE = LeakCause(
-    "native_leak",
-    "memory grows that no Python object takes",
-    "look at C extensions and their versions; memray --native or heaptrack name the allocation",
-    0.5,  # right in 2 of 4 of the reports (docs/leak_reports) and the gallery
-)
-MODEL = LeakCause(
-    MODEL_GROWS,
-    "each round of boosting adds trees to the model, outside Python's heap",
-    "that is no leak: fewer rounds or smaller trees take less; if memory grows by more than the saved model does, "
-    "memray --native or heaptrack name the allocation",
-    0.5,
-)
-GRAPHS = LeakCause(
-    "graph_retained",
-    "tensors are kept with the graph that they were computed by",
-    "keep the number alone: append loss.item(), or detach().cpu(), instead of the tensor",
-    0.9,
-)
-_CIRCLE_OF_GRADIENTS = (
-    "backward(create_graph=True) leaves a circle that no collector sees: use torch.autograd.grad(), "
-    "or set the gradients to None before the model goes"
-)
-SUSPECTED = LeakCause(
-    "unbounded_container",
-    "a container gains objects as memory grows; what they hold was not measured",
-    "bound it, or write it out and clear it each {unit}: {name}",
-    0.5,
-)
-SUM_OF_GRAPHS = LeakCause(
-    "graph_retained",
-    "a tensor is kept with its graph, which grows if others are added to it: total = total + loss",
-    "keep the number alone: loss.item(), or detach(): {name}",
-    0.5,
-)
-GPU_CACHE = LeakCause(
-    "gpu_cache",
-    "torch's cache on the GPU grows, its tensors do not",
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and tensors of like shapes each time",
-    0.6,
-)
-GPU_TENSORS = LeakCause(
-    "gpu_tensors_kept",
-    "ever more tensors stay on the GPU",
-    "detach() and move to the CPU what is kept, or drop it: a list, a metric, a loss with its graph",
-    0.8,
-)
-
-
-FILLED_ARRAYS = {FILLED.name, FILLS.name}  # causes that are about all arrays of a buffer
-# What is said where no rule fits better: names that explain the growth do.
-VAGUE = {cause.name for cause in (UNBOUNDED, HELD_BY_LOCAL_OR_NATIVE, KEPT, FRAGMENTS, MODEL, NATIVE)}
 
 
 def _filling_findings(history: ExaminationHistory, context: DiagnosisContext) -> Iterator[Finding]:
@@ -641,7 +503,7 @@ def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memor
     """Name tensors that keep their autograd graph: it saves others for a backward pass, which no attribute holds."""
     fact = f"{graphs.after:,} tensors keep their graph, {graphs.before:,} at {since_text(graphs.since, context.unit)}"
     counts, holder = (graphs.before, graphs.after), _holder_of_graphs(history)
-    remedy = "" if holder else f"{GRAPHS.remedy}; or, if nothing keeps them, {_CIRCLE_OF_GRADIENTS}"
+    remedy = "" if holder else f"{GRAPHS.remedy}; or, if nothing keeps them, {CIRCLE_OF_GRADIENTS}"
     return GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], counts=counts, holder=holder, remedy=remedy)
 
 
@@ -650,12 +512,17 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
     if len(names.comparable) <= SEVERAL:
         return None
     held = [set(record.graph_paths) for record in names.comparable[-SEVERAL - 1 :]]
-    paths = sorted((path for path in set.intersection(*held) if "[" not in path), key=len)
+    latest = names.comparable[-1].path_counts  # Each of several modules may have one, such as a pruned weight.
+    several = {path for (type_, path), count in latest.items() if type_ in TENSORS and count > 1}
+    kept = set.intersection(*held)
+    paths = [path for path in kept if _BUFFER.search(path) or ("[" not in path and path not in several)]
+    paths.sort(key=lambda path: (len(path), path))
     if not paths:
         return None
     shown = ", ".join(map(without_main_module, paths[:3]))
     fact = f"at each of the last {SEVERAL + 1} examinations it had its graph: {shown}"
-    remedy = SUM_OF_GRAPHS.remedy.format(name=_in_code(paths[0]))
+    buffer = _BUFFER.search(paths[0])
+    remedy = SUM_OF_GRAPHS.remedy.format(name=buffer[1] if buffer is not None else _in_code(paths[0]))
     return SUM_OF_GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], holder=paths[0], remedy=remedy)
 
 
@@ -761,23 +628,25 @@ def _object_finding(
     if not growing:
         return HELD_BY_LOCAL_OR_NATIVE.finding(heap, context.phase, fact)
     risen = {name: history.risen_paths(name) for name in growing}
-    name = max(growing, key=lambda type_: latest.sizes.get(type_, 0))
-    paths = risen[name] or {path: count for (type_, path), count in latest.path_counts.items() if type_ == name}
+    searched = next((record for record in reversed(history.comparable) if record.path_counts), latest)
+    held = {type_ for type_, _ in searched.path_counts} & growing.keys() or growing.keys()
+    name = max(held, key=lambda type_: latest.sizes.get(type_, 0))
+    paths = risen[name] or {path: count for (type_, path), count in searched.path_counts.items() if type_ == name}
+    paths = dict(_telling(paths, name))
     gained: Counter[str] = Counter()  # by containers: an item may hold several of the objects
     for path, number in paths.items():
         gained[_container(path)] += number
     container = max(gained, key=gained.__getitem__, default="")
     holder = max((path for path in paths if _container(path) == container), key=paths.__getitem__, default="")
-    keeps = bool(risen[name]) and gained[container] >= EXPLAINS * growing[name].risen
+    keeps = gained[container] >= EXPLAINS * (growing[name].risen if risen[name] else searched.counts.get(name, 0))
     loose = {  # with by how much they became more there, or where one look alone has looked for them, all
         (type_, path): more
-        for (type_, path), count in latest.path_counts.items()
-        if type_ in growing
-        and path.startswith(_LOOSE)
+        for (type_, path), count in _telling_paths(searched, growing)
+        if path.startswith(_LOOSE)
         and (more := risen[type_].get(path, 0) if risen[type_] else count)
-        >= EXPLAINS * (growing[type_].risen if risen[type_] else growing[type_].after)
+        >= EXPLAINS * (growing[type_].risen if risen[type_] else searched.counts.get(type_, 0))
     }
-    keeps &= not holder.startswith(_LOOSE)
+    keeps &= not holder.startswith((*_LOOSE, *_SOME_CONTAINER))
     if loose and not keeps:  # a class before arrays and builtin types, then where most were added, the shortest path
         name, holder = min(loose, key=lambda held: (not _is_class(held[0]), -loose[held], len(held[1])))
     counts, remedy = (growing[name].before, growing[name].after), ""
@@ -804,6 +673,25 @@ def _container(path: str) -> str:
     return path[: min(ends)] if ends else path
 
 
+def _telling_paths(record: ExaminationRecord, types: Iterable[str]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the paths to objects of some types that tell the most of what holds them, and how many these are."""
+    for wanted in types:
+        paths = {path: count for (type_, path), count in record.path_counts.items() if type_ == wanted}
+        yield from (((wanted, path), count) for path, count in _telling(paths, wanted).items())
+
+
+def _telling(paths: Mapping[str, int], type_: str) -> Mapping[str, int]:
+    """Return the paths that begin at an attribute of another type; all where these lead to less than half as many."""
+    no_names = (*_LOOSE, *_SOME_CONTAINER)
+    named = {p: count for p, count in paths.items() if not (_is_of_own(p, type_) or p.startswith(no_names))}
+    return named if max(named.values(), default=0) >= EXPLAINS * max(paths.values(), default=1) else paths
+
+
+def _is_of_own(path: str, type_: str) -> bool:
+    """Whether a path to objects of a type begins at one of these."""
+    return path == type_ or path.startswith((f"{type_}.", f"{type_}["))
+
+
 def _is_class(type_: str) -> bool:
     """Whether objects of a type may hold much more than themselves: neither arrays nor of a builtin type."""
     return "." in type_ and type_ not in ARRAY_TYPES
@@ -813,28 +701,43 @@ def _kept_finding(
     history: ExaminationHistory, names: ExaminationHistory, context: DiagnosisContext, memory: Growth
 ) -> Finding | None:
     """Name a library's objects that another's container keeps, ever more of them, as memory grows outside the heap."""
-    # of arrays and NumPy's numbers nothing is outside of what was measured
-    measured = {*ARRAY_TYPES, *(name for name in history.comparable[-1].counts if _package(name) == "numpy")}
+    # of arrays, NumPy's numbers and weak references nothing is outside of what was measured
+    counts = history.comparable[-1].counts
+    measured = {*ARRAY_TYPES, *(name for name in counts if _package(name) in ("numpy", "weakref"))}
     rising = {growth.name: growth for growth in history.types_growing_in_count() if growth.name not in measured}
-    kept = [
-        (len(path), path, type_)
+    held = [
+        (path, type_)
         for known in (history, names)
         for record in known.comparable[-1:]
         for (type_, path), count in record.path_counts.items()
         if (most := rising.get(type_)) is not None
         and (count >= EXPLAINS * most.after or known.risen_paths(type_).get(path, 0) >= EXPLAINS * most.risen)
         and "." in type_
-        and "[" in path
+    ]
+    kept = [
+        (len(path), path, type_)
+        for path, type_ in held
+        if "[" in path
         and not path.startswith((UNNAMED_HOLDER_PREFIX, CYCLES_HOLDER_PREFIX))
         and _package(path) != _package(type_)  # what a library keeps of its own is its bookkeeping
     ]
-    if not kept:
+    rest = [
+        (
+            -rising[type_].risen,
+            _is_of_own(path, type_),
+            path,
+            type_,
+        )  # what holds the first of those that hold each other
+        for path, type_ in held
+        if not path.startswith((CYCLES_HOLDER_PREFIX, "__main__."))  # what the program keeps of its own is measured
+    ]
+    if not kept and not rest:
         return None
-    _, path, type_ = min(kept)
-    most = rising[type_]
+    *_, path, type_ = min(kept) if kept else min(rest)
+    cause, most = HELD_BY_LOCAL_OR_NATIVE if path.startswith(UNNAMED_HOLDER_PREFIX) else KEPT, rising[type_]
     facts = f"{most.after:,} are kept, {most.before:,} at {since_text(most.since, context.unit)}", f"held by {path}"
-    remedy = KEPT.remedy.format(name=_in_code(path))
-    return KEPT.finding(
+    remedy = cause.remedy.format(name=_in_code(path))
+    return cause.finding(
         memory, context.phase, *facts, type_=type_, counts=(most.before, most.after), holder=path, remedy=remedy
     )
 
