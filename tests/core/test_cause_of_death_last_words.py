@@ -161,6 +161,15 @@ def test_a_killed_worker_ends_the_program_with_whatever_status():
     assert survival_reason(f"{TRACEBACK}{LOKY}\n", seen(LOKY, "worker killed"), 3, None) == ""
 
 
+def test_a_worker_that_a_bus_error_ended_ends_the_program_by_the_exception_of_its_reader():
+    line = "ERROR: Unexpected BUS error encountered in DataLoader worker. This might be caused by insufficient memory"
+    reader = f"Exception in thread Thread-31:\n{TRACEBACK}_queue.Empty\n\nDuring handling of the above exception, "
+    log = f"{line}\n{reader}another exception occurred:\n\n{TRACEBACK}RuntimeError: DataLoader worker exited\n"
+    assert survival_reason(log, seen(line, "shared memory full"), 1, None) == ""
+    went_on = f"{log}retrying with num_workers=0\n"
+    assert "retrying" in survival_reason(went_on, seen(line, "shared memory full"), 1, None)
+
+
 def test_the_line_may_stand_in_the_message_of_the_exception():
     assert survival_reason(GRAPH, seen(TF), 1, None) == ""
 

@@ -105,6 +105,7 @@ LINES = {
     ),
     "tmpfs_full": (
         "[3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
+        "ERROR: Unexpected BUS error encountered in DataLoader worker. This might be caused by insufficient shared memory (shm), please check",
         "RuntimeError: DataLoader worker (pid 31207) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
         "OSError: [Errno 28] No space left on device: '/psm_b2f41c09'",
     ),

@@ -455,7 +455,7 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
         aftermath = list(takewhile(lambda line: not _SAYS_ENDED.search(line), lines[at + 1 :]))
         died = len(aftermath) < AFTERMATH_LINES
         return "" if died else "nothing in the log says that the program ended because of it"
-    if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED:
+    if was_killed or cause_in_log(seen) is Cause.WORKER_KILLED or "bus error" in seen.line.lower():  # of a worker
         return _continued(lines[at:])
     aborts = any(_ABORTS.search(logged) for logged in lines[max(0, at - 1) :])
     by_signal = (exit_signal is not None and not terminated) or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT"
