@@ -50,7 +50,7 @@ def note(): pass
 
 def looked(pid: int) -> Census:
     with ExitStack() as stack:
-        return look_at_names(pid, _resident_reader(pid, stack))[0]
+        return look_at_names(pid, _resident_reader(pid, stack), names_seconds=1.0, content_seconds=1.5)[0]
 
 
 @pytest.fixture(scope="module")

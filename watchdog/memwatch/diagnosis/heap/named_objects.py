@@ -50,6 +50,7 @@ from memwatch.errors import SourceError
 
 MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 40 us (measured).
 NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
+LEAST_SECONDS = 0.005  # for one container: 16 items of ten objects, each of 30 us (measured); with less it is not known
 CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes after it is to be seen, too (chosen)
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # that are reported, the largest (chosen)
@@ -145,15 +146,21 @@ class _Content:
         return int(sum(one.number * one.bytes for one in self.found.values()))
 
 
-def look_at_names(pid: int, resident: ResidentBytes | None = None) -> tuple[Census, int | None]:
+def look_at_names(
+    pid: int,
+    resident: ResidentBytes | None = None,
+    *,
+    names_seconds: float = NAMES_SECONDS,
+    content_seconds: float = CONTENT_SECONDS,
+) -> tuple[Census, int | None]:
     """Look at process `pid`; return a census of estimates, and the number of tracked objects, None if not known.
 
-    SourceError, with a hint, when its heap cannot be read.
+    It takes so many seconds of CPU at most. SourceError, with a hint, when its heap cannot be read.
     """
     began = time.process_time()
     with closing(RemoteMemory(pid)) as memory:
         interpreter = find_interpreter(memory)
-        census = NamedObjects(memory, interpreter, resident).census(began)
+        census = NamedObjects(memory, interpreter, resident).census(began, names_seconds, content_seconds)
         return census, interpreter.tracked_objects(memory)
 
 
@@ -172,10 +179,10 @@ class NamedObjects:
         self._graphs: set[int] = set()  # tensors that keep their autograd graph
         self._own_modules: set[str] = set()
 
-    def census(self, began: float) -> Census:
-        self._deadline = began + NAMES_SECONDS + time.process_time() - began
+    def census(self, began: float, names_seconds: float, content_seconds: float) -> Census:
+        self._deadline = time.process_time() + names_seconds
         named = self._named()
-        end = time.process_time() + CONTENT_SECONDS
+        end = time.process_time() + content_seconds
         containers: dict[str, list[tuple[_Named, int]]] = {}
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
@@ -191,6 +198,8 @@ class NamedObjects:
             content = None if one is None else self._content(one.obj, one.path)
             if one is None or content is None or self._is_elsewhere(one):
                 continue  # The name is given to another object all the time.
+            if not self._may_go_on() and self._deadline - now < LEAST_SECONDS:
+                break  # It is not whole.
             containers.setdefault(one.path, []).append((one, content.bytes))
             kept = [content.found[address] for address in self._graphs & content.found.keys()]
             graphs += sum(met.number for met in kept)
