@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memwatch.sources.log.remaining_time import remaining_seconds
+from memwatch.sources.log.run_length import remaining_seconds
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ class CounterFinder:
         if len(numbers) != 1:
             return False
         number = numbers[0]
-        key = f"numbered {description[: number.start()]}#{description[number.end() :]}"
+        key = f"numbered {line_shape(description[: number.start()])}#{line_shape(description[number.end() :])}"
         outer = self._outer_bar()
         counter = self._counter(key, "numbered bar", "iteration", 3, line, number.start(), required=1)
         if outer is not None and counter.unit != outer.unit:
@@ -321,7 +321,9 @@ class CounterFinder:
         index = int(number[0])
         if outer is not None:
             outer.required_increments = 2  # wait which of the two is the counter
-        return counter.add_value(line, number.start(), index, None, at_of_bar(match), redrawn=True)
+        changed = counter.add_value(line, number.start(), index, None, at_of_bar(match), redrawn=True)
+        counter.is_ruled_out |= counter.decrements > 1  # it says which client or file the bar is of
+        return changed
 
     def _outer_bar(self) -> LogCounter | None:
         """The latest bar whose name says that it is an outer loop."""

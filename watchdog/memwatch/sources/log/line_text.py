@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from memwatch.core.text_and_units import TERMINAL_ESCAPE
+from memwatch.sources.log.unit_mentions import unit_from_name
 
 _NOISE = re.compile(TERMINAL_ESCAPE.pattern + "|[\x00-\x08\x0e-\x1f\x7f]+")
 _HAS_NOISE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -50,6 +51,7 @@ _BEFORE_TEXT = re.compile(
     r")(?:\s{0,9}(?:-|\|(?![^|]*\|[^|]*\|(?:\s*|\s{2,200}\S{1,60}:\d+\s*)$)|>>|::?)\s{1,9}|:|\s{1,12}|(?=\[)|$)"
 )
 _AFTER_TEXT = re.compile(r"\s{2,200}[\w./-]{1,60}\.py:\d{1,6}\s{0,200}$")  # rich, at the end of its column
+_DRAWING_ENDS = re.compile(r"\r|(?<=[0-9]s/step)(?=[A-Z])|(?<=[0-9][mu]s/step)(?=[A-Z])")  # Keras' bars end so
 _MAX_PARTS = 8  # of what stands before the text: container, process, time, level, name, in any order
 
 
@@ -88,12 +90,14 @@ class LineText:
         return part
 
     def drawings(self) -> list[LineText]:
-        r"""Return the parts between the \r of a container's line, as of a bar that is drawn again and again."""
-        if "\r" not in self.text:
+        r"""Return the parts between the \r of a container's line, and what is glued to a bar: `27ms/stepIter: 10`."""
+        if "\r" not in self.text and "s/step" not in self.text:
             return [self]
-        starts = [0, *(match.end() for match in re.finditer("\r", self.text))]
-        ends = [*starts[1:], len(self.text) + 1]
-        return [self.part(start, end - 1) for start, end in zip(starts, ends, strict=True)]
+        parts, begun = list[LineText](), 0
+        for end in _DRAWING_ENDS.finditer(self.text):
+            parts.append(self.part(begun, end.start()))
+            begun = end.end()
+        return [*parts, self.part(begun)]
 
     def message(self) -> LineText:
         """Return the text that the program logged, without what its launcher and its logger put before it."""
@@ -106,6 +110,8 @@ class LineText:
             if part is None or not start < part.end() < len(self.text) or (start == 0 and name):
                 break
             if name[:1].isalpha() and logger:  # `INFO:__main__:Epoch: 3`: the second name is the program's word
+                break
+            if name and unit_from_name(name.strip("[]")) is not None:  # `[2026-11-21 03:52:47] - epoch : 1/20`
                 break
             start, process, logger = part.end(), process or (named.get("process") or "").strip(), logger or name
         if start == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -25,21 +24,21 @@ from memwatch.sources.log.marker_rule_matcher import (
     marker_position,
 )
 from memwatch.sources.log.primary_counter import (
-    MAX_TOTAL_CHANGES,
     OTHER_UNIT_PRIORITY,
     LocatedEvent,
     LogCounter,
     PrimaryCounterSelector,
-    Progression,
     with_event_fields,
 )
-from memwatch.sources.log.remaining_time import remaining_seconds
+from memwatch.sources.log.run_length import PrintedTotals, remaining_seconds
 from memwatch.sources.log.save_mentions import find_save
 from memwatch.sources.log.skippable_lines import LineObservations, SkippableLines, line_template
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
+# `723/9350`, all that a line says or its beginning: beside `step 723, best loss 1.65`, which is told now and then
+_OF_TOTAL = re.compile(r"\W{0,8}[0-9]{1,15} ?/ ?[0-9]{1,15}(?![\w.%/])")
 _EVALUATION = re.compile(r"\W{0,80}(?:[Ee]valuat|[Vv]alidat|[Tt]esting)\w{0,6}(?: \w{1,20})?:\W{0,80}")
 
 
@@ -60,8 +59,7 @@ class MarkerFinder:
         self._counter_finder = CounterFinder(self._observations)
         self._states = [PresetState(preset) for preset in presets]
         self._rules = RuleIndex(self._states)
-        self._totals: dict[str, LocatedEvent] = {}
-        self._total_changes: defaultdict[str, Progression] = defaultdict(Progression)  # of each unit
+        self._totals = PrintedTotals()
         self._phase: PhaseSeen | None = None
         self._phases: set[str] = set()
         self._gauges: dict[str, tuple[float, float | None]] = {}
@@ -200,45 +198,51 @@ class MarkerFinder:
             line = message if matcher.reads_message else whole
             try:
                 observed.template_undecided |= matcher.depends_on_digits(line.text)
-                match = matcher.match(line.text)
+                matches = matcher.find_matches(line.text)
             except SlowRuleError as error:
                 self._disable_rule(matcher, str(error))
                 changed = True  # its counter may have been the primary one
                 continue
-            if match is None:
-                continue
-            state, rule = matcher.state, matcher.rule
-            if rule.kind == "generation":
-                counter = state.counter(line.process)
-                observed.add_counter_numbers(counter, line, match.start(index_group(match)))
-                changed |= count_generation(counter, rule, match, line, bar)
-            else:
-                observed.template_undecided = True
-            if rule.kind == "skip_next":
-                self._skip_next = self._is_selected(state)
-                continue
-            event = event_from_match(rule, match, line)
-            if event is None or any(other.event == event for other in others):
-                continue
-            if isinstance(event, PhaseSeen):
-                event = self._limit_phase_names(event)
-            marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
-            if isinstance(event, TotalSeen):
-                unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
-                self._total_changes[unit].move(event.total)
-                if self._total_changes[unit].increments >= MAX_TOTAL_CHANGES:  # `total_steps:300` is counted
-                    self._totals.pop(unit, None)
-                    continue
-                self._totals[unit] = marker
-                changed = True
-                continue
-            if rule.kind == "generation":
-                no_counters.add(rule.unit)
-            if rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
-                others.append(marker)
-            else:
-                state.held_events.append(marker)
+            for match in matches:
+                changed |= self._apply_match(matcher, match, line, bar, others)
         return changed, others
+
+    def _apply_match(
+        self,
+        matcher: RuleMatcher,
+        match: re.Match[str],
+        line: LineText,
+        bar: re.Match[str] | None,
+        others: list[LocatedEvent],
+    ) -> bool:
+        """Add what a rule found to the counters, the totals or `others`; True when a counter or a total changed."""
+        state, rule, changed = matcher.state, matcher.rule, False
+        if rule.kind == "generation":
+            counter = state.counter(line.process)
+            self._observations.add_counter_numbers(counter, line, match.start(index_group(match)))
+            changed = count_generation(counter, rule, match, line, bar)
+        else:
+            self._observations.template_undecided = True
+        if rule.kind == "skip_next":
+            self._skip_next = self._is_selected(state)
+            return changed
+        event = event_from_match(rule, match, line)
+        if event is None or any(other.event == event for other in others):
+            return changed
+        if isinstance(event, PhaseSeen):
+            event = self._limit_phase_names(event)
+        marker = LocatedEvent(line.byte_of(marker_position(match)), line.number, event)
+        if isinstance(event, TotalSeen):
+            unit = unit_from_name(match.groupdict().get("unit") or "") or rule.unit
+            words = match[0][: match.start("total") - match.start()].lower()
+            return self._totals.add(unit, words, event.total, marker)
+        if rule.kind == "generation":
+            self._counter_finder.no_counters.add(rule.unit)
+        if rule.kind == "generation" or state.preset.applies_to_all_logs or self._is_selected(state):
+            others.append(marker)
+        else:
+            state.held_events.append(marker)
+        return changed
 
     def _find_save(self, line: LineText, bar: re.Match[str] | None) -> list[LocatedEvent]:
         """Return what the line says of a checkpoint; a bar of its parts says so at its begin and its end."""
@@ -297,6 +301,8 @@ class MarkerFinder:
             return self._counter_finder.process_bar(line, bar)
         is_named = primary is not None and primary.priority[0] > OTHER_UNIT_PRIORITY and primary.name != "counter"
         unnamed = not known and not is_named
+        if primary is not None and is_named and primary.total is None:
+            unnamed = not known and _OF_TOTAL.match(line.text) is not None
         return self._counter_finder.process_line(line, unnamed)
 
     def _is_of_evaluation(self, line: LineText) -> bool:
@@ -315,10 +321,8 @@ class MarkerFinder:
             return []
         if primary.is_unnamed and (unit := self._unit_of_total(primary)):
             primary.rename(unit, primary.priority)
-        separate = self._totals.get(primary.unit)
+        separate = self._totals.latest(primary.last or 0.0).get(primary.unit)
         printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
-        if printed_total is not None and (primary.last or 0) > printed_total:
-            separate = printed_total = None  # it was the total of something else
         markers = primary.release_events()
         if markers:
             self._phase = None  # the same phase in another generation is a new event
@@ -348,9 +352,8 @@ class MarkerFinder:
 
     def _unit_of_total(self, counter: LogCounter) -> str | None:
         """The unit of a counter without a name: that of its total, as `[ 12] loss` after `Training for 50 epochs`."""
-        units = [
-            unit for unit, total in self._totals.items() if counter.total in (None, getattr(total.event, "total", None))
-        ]
+        totals = self._totals.latest().items()
+        units = [unit for unit, total in totals if counter.total in (None, getattr(total.event, "total", None))]
         return units[0] if len(units) == 1 else None
 
     def _new_total(

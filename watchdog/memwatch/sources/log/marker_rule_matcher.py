@@ -7,6 +7,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, OutOfMemorySeen, PhaseSeen, TotalSeen
@@ -23,6 +24,7 @@ _FRACTION_WEIGHT = -100  # of whole units of a fraction: less than any other cou
 _MAX_PROCESSES = 64  # whose counts are kept apart
 _MAX_HELD_EVENTS = 64  # phases, gauges and so on of a preset whose counter is not selected yet
 EVIDENCE_CHARS = 160  # of a line that a checkpoint event quotes
+_MAX_TOTALS = 8  # of one line, which may be a whole configuration (chosen)
 _MAX_NUMBER = 1e15  # a larger number is no count
 # CPU seconds that a user's rule may take: for one line, on average, and once beyond the average.
 LINE_SECONDS, _MEAN_SECONDS, _CREDIT_SECONDS = 0.1, 0.001, 0.5
@@ -80,12 +82,13 @@ class RuleMatcher:
             unless is None or pattern_for_any_digits(unless) is unless
         )
 
-    def match(self, text: str) -> re.Match[str] | None:
-        """Match the rule's pattern; None where `unless` also matches."""
-        match = self.rule.pattern.search(text)
-        if match is None or (self.rule.unless is not None and self.rule.unless.search(text)):
-            return None
-        return match
+    def find_matches(self, text: str) -> list[re.Match[str]]:
+        """Return the first match of the rule's pattern, of totals one for each unit; none where `unless` matches."""
+        found = list(islice(self.rule.pattern.finditer(text), _MAX_TOTALS if self.rule.kind == "total" else 1))
+        if not found or (self.rule.unless is not None and self.rule.unless.search(text)):
+            return []
+        by_unit = {match.groupdict().get("unit"): match for match in reversed(found)}
+        return list(by_unit.values())
 
     def depends_on_digits(self, text: str) -> bool:
         """Whether the rule may match otherwise when `text` has other digits."""
@@ -101,8 +104,8 @@ class TimeLimitedRuleMatcher(RuleMatcher):
         super().__init__(state, rule)
         self._credit_seconds = _CREDIT_SECONDS
 
-    def match(self, text: str) -> re.Match[str] | None:
-        return self._run_limited(super().match, text)
+    def find_matches(self, text: str) -> list[re.Match[str]]:
+        return self._run_limited(super().find_matches, text)
 
     def depends_on_digits(self, text: str) -> bool:
         return self._run_limited(super().depends_on_digits, text)

@@ -43,6 +43,7 @@ _NUMBER = re.compile(rf"{_GROUPED}|[0-9]+|F+")  # of a line whose other numbers 
 _IN_PATH = re.compile(r"[A-Za-z]\S{0,60}/\S{0,60}$")  # what is before `12/2020` in NY/A-12/2020
 _UNIT_OF_RATE = re.compile(r"(?<!\S)#/[A-Za-z]+(?!\S)")  # 1h54m/Msamples
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
+_NOUN_AFTER = re.compile(r" ([^\W\d_]{3,20})")  # The 3 communication accuracy: 13.5
 _NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
 
 
@@ -132,6 +133,9 @@ def _candidate(
 ) -> CandidateNumber | None:
     before = _NOUN.search(plain, max(message_start, match.start() - 30), match.start())
     noun = before[1].lower() if before and set(before[1]) != {"F"} else UNNAMED_UNIT
+    if noun == "the":
+        after = _NOUN_AFTER.match(plain, match.end())
+        noun = after[1].lower() if after else UNNAMED_UNIT
     if noun in MEASURED_NOUNS:
         return None
     of, value = _OF_TOTAL.match(plain, match.end()), whole_number(match[0])

@@ -106,6 +106,9 @@ class LogCounter(Progression):
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
         self._left_at = -1  # own changes when another one replaced it
+        # See repeats: own changes that were compared, and those at which it was where another of its unit was.
+        self._compared_moves = self._compared = 0
+        self._agreed = Counter[str]()
 
     def add_value(
         self, line: LineText, position: int, index: float, total: int | None, at: str, *, redrawn: bool = False
@@ -168,15 +171,21 @@ class LogCounter(Progression):
         """Whether `inner` restarts each time that this counter increments."""
         if self.decrements or self.increments >= inner.increments:
             return False
-        if inner.priority[0] >= _USER_PRIORITY or (
-            self.unit == inner.unit and self.agrees_with(inner, self.step or 1.0)
-        ):
-            return False  # `Epoch 5 saved` tells again where `Epoch 5/40` is
+        if inner.priority[0] >= _USER_PRIORITY or (self.unit == inner.unit and self.repeats(inner)):
+            return False
         known = self.priority[0] > OTHER_UNIT_PRIORITY
         required = 1 if known else 2  # more evidence is required of a unit that is not known
         in_step = abs(self.increments - inner.restarts) <= 1
         several_each = known and 2 <= self.increments <= inner.restarts  # several restarts within one increment
         return min(self.increments, inner.restarts) >= required and (in_step or several_each)
+
+    def repeats(self, other: LogCounter) -> bool:
+        """Whether it tells again where `other` of its unit is: `Epoch 5 saved` beside `Epoch 5/40`."""
+        agrees = self.agrees_with(other, self.step or 1.0)
+        if self._moves != self._compared_moves:
+            self._compared_moves, self._compared = self._moves, self._compared + 1
+            self._agreed[other.family] += agrees
+        return agrees or 2 * self._agreed[other.family] > self._compared
 
     @property
     def state(self) -> tuple[object, ...]:
@@ -186,6 +195,10 @@ class LogCounter(Progression):
     @property
     def _moves(self) -> int:
         return self.increments + self.decrements
+
+    @property
+    def was_left(self) -> bool:
+        return self._left_at >= 0
 
     def leave(self) -> None:
         """It stood while another one went on, which is the primary counter now."""
@@ -305,7 +318,7 @@ class PrimaryCounterSelector:
             self.changes += 1
         ready = [s for s in counters if s.is_ready and (s is self.selected or self.selected is None or not s.has_ended)]
         best = _outermost(max(ready, key=lambda s: (s.priority, s.increments), default=None), ready)
-        if best is not None and (same := next((s for s in ready if s.is_same_clock_as(best)), None)):
+        if best is not None and (same := self._same_clock(best, ready)):
             same.rename(best.unit if same.is_unnamed else same.unit, (best.priority[0], best.priority[1] + 1))
             best = same
         if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
@@ -322,6 +335,13 @@ class PrimaryCounterSelector:
         self.changes += not goes_on
         self._decrements_before = best.decrements
         return True
+
+    def _same_clock(self, best: LogCounter, ready: list[LogCounter]) -> LogCounter | None:
+        """Return a counter that moves far more often than `best`; or that replaced it once, and is where `best` is."""
+        now = self.selected
+        if now is not None and now is not best and best.was_left and now.agrees_with(best, now.step):
+            return now
+        return next((counter for counter in ready if counter.is_same_clock_as(best)), None)
 
     def _goes_on_with(self, best: LogCounter) -> bool:
         """Whether `best` is the same clock as before, printed by another process or in more lines from now on."""

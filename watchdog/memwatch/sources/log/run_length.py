@@ -1,8 +1,14 @@
-"""The time that a line says is left of the run: `remaining: 1m 31s`, `eta: 0:12:33`, `Time left 2 days, 1:02:03`."""
+"""What a log says of the length of the run: totals apart from the index, and the time that is left."""
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
+
+from memwatch.core.events import TotalSeen
+from memwatch.sources.log.primary_counter import MAX_TOTAL_CHANGES, LocatedEvent, Progression
+
+_MAX_PHRASES = 64  # of a log, with a total each, that are told apart (chosen)
 
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _WORDS = ("eta", "left", "remaining")  # Most lines have none; the pattern takes 4 to 20 times as long (measured).
@@ -16,8 +22,37 @@ _REMAINING = re.compile(
 _PART = re.compile(rf"({_NUMBER}) ?(ms|[dhms])")
 
 
+class PrintedTotals:
+    """The totals that a log prints apart from the index: `max_epochs=5`, `Number of Generations: 50`."""
+
+    def __init__(self) -> None:
+        # by unit and the words before the number, those of the latest line last; None: these words count something
+        self._by_phrase: OrderedDict[tuple[str, str], tuple[Progression, LocatedEvent | None]] = OrderedDict()
+
+    def add(self, unit: str, words: str, total: int, marker: LocatedEvent) -> bool:
+        """Add a total; False where what these words say has increased several times: `total_steps:300` is counted."""
+        phrase = (unit, words)
+        progression, known = self._by_phrase.pop(phrase, (Progression(), marker))
+        progression.move(total)
+        is_total = known is not None and progression.increments < MAX_TOTAL_CHANGES
+        self._by_phrase[phrase] = progression, marker if is_total else None
+        if len(self._by_phrase) > _MAX_PHRASES:
+            self._by_phrase.popitem(last=False)
+        return is_total
+
+    def latest(self, least: float = 0.0) -> dict[str, LocatedEvent]:
+        """Return the latest total of each unit that is at least so large: one that the index has passed was none."""
+        return {
+            unit: marker
+            for (unit, _), (_, marker) in self._by_phrase.items()
+            if marker is not None and isinstance(marker.event, TotalSeen) and marker.event.total >= least
+        }
+
+
 def remaining_seconds(text: str) -> float | None:
-    """Return the seconds that are left by this line; None where it does not say."""
+    """Return the seconds that are left by this line, such as `remaining: 1m 31s`, `eta: 0:12:33`, `Time left 2 days,
+    1:02:03`; None where it does not say.
+    """
     low = text.lower()
     found = _REMAINING.search(low) if any(word in low for word in _WORDS) else None
     if found is None:

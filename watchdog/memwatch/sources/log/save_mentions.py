@@ -14,7 +14,7 @@ _HAS_EXTENSION = re.compile(r"\.[a-z]\w{0,5}\W*$")
 _IS_CALLED = re.compile(r"ckpt|check_?point|model|weight|epoch|iter|step|best|last|adapter")
 _SETTING = re.compile(r"\b\w+=(?:'[^']{0,200}'|[\w.-]{1,60}(?=[,)]))")  # of a configuration: save='out', epochs=50
 _PATH = re.compile(
-    r"(?<![^\s'\"`(=:])(?:[\w.~-]{0,60}/[\w./=~+:-]{1,200}|[\w-]{1,80}\.[a-z]\w{1,10}\b(?![.(]))['\"`)]?"
+    r"(?<![^\s'\"`(=:])(?:(?:[a-z]:)?[\w.~-]{0,60}[/\\][\w./\\=~+:-]{1,200}|[\w-]{1,80}\.[a-z]\w{1,10}\b(?![.(]))['\"`)]?"
 )
 _OBJECT = (
     r"check[ -]?points?|ckpts?|models?|net(?:work)?s?|weights?|param(?:eter)?s|variables|states?|adapters?|modules"
@@ -31,6 +31,7 @@ _OTHER = (
 )
 _NOUN = re.compile(rf"\b(?:(?P<other>{_OTHER})|(?P<object>{_OBJECT}))\b|(?P<file>{_FILE})")
 # `indices saved to data.npy`: what was saved is no model, whatever the file is called
+_BEST = re.compile(r"\b(?P<object>best)\b(?P<other>(?!))?(?P<file>(?!))?")
 _OTHER_IS = re.compile(rf"\b(?:{_OTHER})(?: (?:was|were|is|are|has been|have been|successfully))* $")
 _DONE = re.compile(
     r"(?:\b|(?<=[0-9]))(?:saved|written|wrote|stored|dumped|snapshotted"
@@ -38,7 +39,9 @@ _DONE = re.compile(
     r"|(?<=checkpoint )(?:finished|done|completed))\b"
 )
 _UNDER_WAY = re.compile(
-    r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting|(?:started|starting)\b(?= (?:\w+ ){0,4}save\b))\b"
+    r"(?:\b|(?<=[0-9]))(?:saving|writing|dumping|snapshotting"
+    r"|(?<!gradient )(?<!activation )checkpointing(?= (?:the|to|model|weights|state|agent)\b)"
+    r"|(?:started|starting)\b(?= (?:\w+ ){0,4}save\b))\b"
     r"|(?:^\W{0,40}|[\]:|>,-] {1,4}\[?|\b(?:already|preparing to|info) {1,4})(?P<order>save)\b"
 )
 # Words of other languages, and the English ones that are read instead.
@@ -80,7 +83,7 @@ _VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|(?P<number>
 # where they will be
 _FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=](?!\[)|\b(?:models|checkpoints) to ?:")
 _BEFORE_CHARS, _AFTER_CHARS, _AFTER_UNDER_WAY_CHARS = 120, 200, 80  # of a verb, in which its object is looked for
-_VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott", "checkpoint ")
+_VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott", "checkpoint ", "checkpointing ")
 _FOREIGN_VERBS = ("сохран", "guarda", "salv", "enregistr", "sauvegard", "speicher", "保存", "저장")
 
 
@@ -110,6 +113,8 @@ def find_save(lower: str) -> SaveMention | None:
     noun = _NOUN.search(text, verb.end(), verb.end() + (_AFTER_CHARS if done else _AFTER_UNDER_WAY_CHARS))
     if done and (noun is None or noun["other"]):
         *_, noun = (noun, *_NOUN.finditer(text, max(0, verb.start() - _BEFORE_CHARS), verb.start()))
+    if done and noun is None:  # `New best AUC=0.27 -> saved`
+        noun = _BEST.search(text, max(0, verb.start() - _BEFORE_CHARS), verb.start())
     is_other = done is not None and _OTHER_IS.search(text, max(0, verb.start() - _BEFORE_CHARS), verb.start())
     if noun is None or noun["other"] or (noun["file"] and is_other):
         return SaveMention("", position)

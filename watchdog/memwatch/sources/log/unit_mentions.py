@@ -53,7 +53,7 @@ ROUNDED = r"[0-9]{1,4}(?:\.[0-9]{1,3})?"  # of `1.2K`, without its letter
 GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,4}"  # 1,200
 _INDEX = rf"(?P<index>{GROUPED}|{ROUNDED}[km](?!\w)|[0-9]{{1,15}})"
 _TOTAL = rf"(?P<total>{GROUPED}|[0-9]{{1,15}})"
-_ENDS = r"(?![\w%]|[.:][0-9])"
+_ENDS = r"(?![\w%]|[.:][0-9]| ?(?:ms|sec(?:ond)?s?|minutes?|hours?|[kmg]i?b)\b)"  # `time for a generation: 360 seconds`
 _OF = r"[ ]{0,12}(?:/|out of|of|von|sur|из|de|\|(?=[ ]{0,4}[0-9]{1,9}\]))[ ]{0,12}"  # `[1 | 600]`
 _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reverse=True))
 # Epoch 3/10: | generation = 3 | [Gen 3 of 25] | [Epoch] 003 | Epoch(train) [3][ 50/200] | "epoch": 3 | Iteration No: 3
