@@ -74,7 +74,8 @@ _AFTER_ORDER = re.compile(r" (?:to|in|into|at|for|is)\b| ?[@:\0]|\s?\.|\W{0,40}$
 _ENDS = re.compile(r"\b(?:done|finished|completed?)\b")
 _NOT_SO = re.compile(
     r"\b(?:not|never|fail\w*|cannot|could|unable|will|would|disabled|every|interval|frequency|if|when)\b"
-    r"|\b(?:last|previously|being|previous) saved\b|\bto be (?:saved|written)\b|\b(?:(?:down)?load|resum|restor)\w*\b"
+    r"|\b(?:last|previously|being|previous) saved\b|\bto[ -]be[ -](?:saved|written)\b"
+    r"|\b(?:(?:down)?load|resum|restor)\w*\b"
     r"|\b(?:error|skip\w*)\b(?!(?: ratio| rate)?\s{0,3}[=:]?\s{0,3}[-+]?[0-9])"
 )
 _SET_KEY = re.compile(r"\b\w{0,40}(?:sav|writ|dump)\w{1,60}['\"]? {0,3}[:=] {0,3}(?:true|false|none|null)\b")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from memwatch.sources.log.unit_mentions import unit_from_name
 
-_MAX_COLUMNS = 40
+_MAX_COLUMNS = 128  # of a header; RL tables of statistics have 60 (seen)
 _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
 _OTHER_BARS = 64  # drawings of bars, in their place (chosen)
