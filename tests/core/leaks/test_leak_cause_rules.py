@@ -589,6 +589,14 @@ def test_garbage_in_cycles_and_objects_with_memory_elsewhere_are_named():
     ]
     (found,) = after(cycles)[0]
     assert (found.cause, found.type) == ("garbage_in_cycles", "__main__.Probe") and "each generation" in found.remedy
+    assert found.confidence < 0.5, "the collector may free them at its next run"
+    evidence = ExaminationHistory(0.0)
+    for generation, shown in enumerate(cycles, 1):
+        one = examined(generation, **shown)
+        census = replace(one.found.census, collector_enabled=False)
+        evidence.add(replace(one, found=replace(one.found, census=census)))
+    (found,) = find_causes(evidence, ExaminationHistory(0.0), SITUATION).findings
+    assert (found.cause, "enable it" in found.remedy) == ("garbage_in_cycles", True) and found.confidence > 0.7
     tables = [
         {
             "used": 50 * n * MB,

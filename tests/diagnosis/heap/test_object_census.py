@@ -136,6 +136,25 @@ def test_the_number_of_tracked_objects_is_read_without_a_census(python: str) -> 
 
 
 @pytest.mark.parametrize("python", NAMES)
+def test_a_disabled_collector_is_seen(python: str) -> None:
+    switches = (
+        "import gc, sys\nprint('ready', flush=True)\nfor line in sys.stdin:\n    exec(line)\n    print(flush=True)"
+    )
+    with (
+        running([*needed_python(python).command, "-c", switches]) as process,
+        closing(RemoteMemory(process.pid)) as read,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+        interpreter, seen = find_interpreter(read), []
+        for switch in ("", "gc.disable()", "gc.set_debug(gc.DEBUG_SAVEALL)", "gc.enable()"):
+            process.stdin.write(switch + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            seen.append(interpreter.is_collector_enabled(read))
+        assert seen == [True, False, False, True]
+
+
+@pytest.mark.parametrize("python", NAMES)
 def test_churn_is_survived(python: str) -> None:
     with running([*needed_python(python).command, "-c", CHURN + TRUTH + "serve()"]) as process:
         for _ in range(3):

@@ -90,6 +90,7 @@ class Census:
     holders: tuple[ReferencePath, ...] = ()  # by type, the one with most bytes first; in it the most objects first
     tracked: tuple[AttributeSize, ...] = ()
     containers: tuple[AttributeSize, ...] = ()  # attributes where the paths to most bytes begin, the largest first
+    collector_enabled: bool | None = None  # the garbage collector runs by itself; None: not asked for
     traced: bool = True  # False: memory did not suffice to look for what holds the objects
     # By the clock, from when the objects were listed, and from when sizes of attributes began to be read, to the end.
     sizing_seconds: float = 0.0

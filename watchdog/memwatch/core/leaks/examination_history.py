@@ -52,6 +52,7 @@ class ExaminationRecord:
     kinds: Mapping[str, int]  # resident bytes, by kind of memory
     with_graph: int | None  # tensors that keep their autograd graph
     graph_paths: tuple[str, ...]  # names that lead to such a tensor
+    collector_enabled: bool | None  # the garbage collector runs by itself; None: not known
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
     asked_bytes: int | None  # of main memory, when the examination was asked for
@@ -186,6 +187,7 @@ class ExaminationHistory:
             kinds=kinds,
             with_graph=census.tensors_with_graph,
             graph_paths=census.graph_paths,
+            collector_enabled=census.collector_enabled,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(storage.bytes for storage in census.storages if storage.device.startswith("cuda")),
             asked_bytes=own if self._of_worker else asked.used_bytes,

@@ -100,11 +100,17 @@ EXCEPTIONS = LeakCause(
     "keep str(error) or traceback.format_exc(), or call traceback.clear_frames(error.__traceback__): {name}",
     0.9,
 )
-CYCLES = LeakCause(
+CYCLES = LeakCause(  # The collector may free them at its next run: it counts objects, not what they take.
     "garbage_in_cycles",
-    "objects that refer to each other are dropped, and the garbage collector does not free them",
-    "run gc.collect() each {unit}, if it is disabled; or break the circle: weakref.ref(self) in hooks and callbacks",
-    0.9,
+    "objects that refer to each other are dropped, and the garbage collector does not free them yet",
+    "run gc.collect() each {unit}; or break the circle: weakref.ref(self) in hooks and callbacks",
+    0.65,
+)
+UNCOLLECTED = LeakCause(
+    CYCLES.name,
+    "objects that refer to each other are dropped, and the garbage collector is disabled",
+    "enable it, or run gc.collect() each {unit}; or break the circle: weakref.ref(self) in hooks and callbacks",
+    0.95,
 )
 STATE = LeakCause(
     "state_not_reset",

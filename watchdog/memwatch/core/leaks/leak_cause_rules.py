@@ -59,6 +59,7 @@ from memwatch.core.leaks.leak_cause_catalogue import (
     SUM_OF_GRAPHS,
     SUSPECTED,
     UNBOUNDED,
+    UNCOLLECTED,
     VAGUE,
     WORKERS,
     LeakCause,
@@ -189,7 +190,7 @@ def _held_findings(
     """Find why attributes grow, and which arrays fill that will not fit."""
     graphs, found = _growth_of_graphs(history), list[Finding]()
     for attribute, others in _without_aliases(attributes, history):
-        if (one := _attribute_finding(attribute, context, graphs)) is not None:
+        if (one := _attribute_finding(attribute, history, context, graphs)) is not None:
             also = (f"the same is held by {', '.join(others)}",) if others else ()
             found.append(replace(one, evidence=(*one.evidence, *also)))
     return [*found, *_array_findings(history, context, memory)]
@@ -347,7 +348,9 @@ RULES: tuple[tuple[LeakCause, Callable[[AttributeGrowth], bool]], ...] = (
 )
 
 
-def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, graphs: Growth | None) -> Finding | None:
+def _attribute_finding(
+    attribute: AttributeGrowth, history: ExaminationHistory, context: DiagnosisContext, graphs: Growth | None
+) -> Finding | None:
     """Say why an attribute grows; None where that is not known yet, or it fills up to a capacity that fits.
 
     `graphs`: the growth in number of all tensors that keep their graph.
@@ -376,6 +379,7 @@ def _attribute_finding(attribute: AttributeGrowth, context: DiagnosisContext, gr
         if attribute.was_full and attribute.share < EXPLAINS:  # Its items become larger.
             return None
         cause = next(cause for cause, fits in RULES if fits(attribute))
+        cause = _cycles(history) if cause is CYCLES else cause
         if graphs is not None and 0.0 < EXPLAINS * attribute.tensors_per_unit <= graphs.per_unit:
             cause = LOSSES
         remedy = cause.remedy.format(name=_in_code(growth.name), unit=context.unit)
@@ -661,10 +665,16 @@ def _object_finding(
     if keeps:
         cause, remedy = UNBOUNDED, UNBOUNDED.remedy.format(name=_in_code(holder), unit=context.unit)
     if holder.startswith(CYCLES_HOLDER_PREFIX):
-        cause, remedy = CYCLES, CYCLES.remedy.format(unit=context.unit)
+        cause = _cycles(history)
+        remedy = cause.remedy.format(unit=context.unit)
     elif _TRACEBACK in holder:
         cause, remedy = EXCEPTIONS, EXCEPTIONS.remedy.format(name=_in_code(holder))
     return cause.finding(heap, context.phase, fact, type_=name, counts=counts, holder=holder, remedy=remedy)
+
+
+def _cycles(history: ExaminationHistory) -> LeakCause:
+    """Return the cause of garbage in circles, which a collector that runs may free at any time."""
+    return UNCOLLECTED if history.comparable[-1].collector_enabled is False else CYCLES
 
 
 def _container(path: str) -> str:

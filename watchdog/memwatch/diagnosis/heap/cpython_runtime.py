@@ -160,6 +160,11 @@ class Interpreter:
             for at in self.collectors
         )
 
+    def is_collector_enabled(self, memory: RemoteMemory) -> bool:
+        """Whether the garbage collector of the first interpreter runs by itself, as it does until `gc.disable()`."""
+        # before the first generation: `enabled` (0 or 1), the flags of gc.set_debug(), and in most versions padding
+        return 1 in unpack("<II", memory.read(self.gc_list_heads[0] - 12, 8))
+
     def tracked_objects(self, memory: RemoteMemory) -> int | None:
         """Return about how many objects the collectors track: those of the last full collection and younger ones."""
         found = sum(memory.word(at) for at in self.object_counts)

@@ -134,6 +134,7 @@ class CensusTaker:
             storages=_by_device(layouts.tensors.storages.values()),
             tensors_with_graph=layouts.tensors.with_graph if has_tensors else None,
             tensors_unread=layouts.tensors.unread,
+            collector_enabled=self._interpreter.is_collector_enabled(self._memory),
             holders=holders,
             tracked=tracked,
             containers=containers,
