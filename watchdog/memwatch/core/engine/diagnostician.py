@@ -47,6 +47,8 @@ class MonitorProtocol(Protocol):
     @property
     def host_outlook(self) -> Outlook | None: ...
     @property
+    def stands_still(self) -> bool: ...
+    @property
     def neighbour_growth(self) -> NeighbourGrowth | None: ...
 
 
@@ -150,7 +152,8 @@ class Diagnostician:
             self._phases_passed.clear()
             for history in self._histories:
                 history.add_phase_reading(t, reading.used_bytes, *filter(None, [self._ledger.phase]))
-        need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker)
+        stands_still = self._monitor.stands_still
+        need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker, stands_still)
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),
             self.schedule.start_recording_if_due(t, reading),

@@ -410,6 +410,13 @@ class ResourceMonitor:
         return None if resource is None else resource.current_outlook
 
     @property
+    def stands_still(self) -> bool:
+        """Whether no resource grows, as far as is known; unknown at first, and not so during a warning."""
+        resources = self._resources.values()
+        is_calm = self.state is WatchState.WATCHING and bool(resources)
+        return is_calm and all(resource.current_outlook.verdict.stands_still for resource in resources)
+
+    @property
     def next_sample_within_seconds(self) -> float:
         if self._has_episode:  # Nothing is left to decide.
             return 1.0

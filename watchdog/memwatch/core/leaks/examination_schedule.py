@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from memwatch.core.events import Diagnose, Diagnosed
 from memwatch.core.examination import Diagnosis, ProcessSize
+from memwatch.core.forecast.piecewise_trend import LEAST_RISE
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS, CpuWindow, seconds_until
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
 
 EXAMINATION_INTERVAL_FACTOR = 1.1  # Growth of the interval from the tenth examination on (chosen).
+STILL_INTERVAL_FACTOR = 2.0  # Growth of it while memory stands still, from these examinations on (chosen).
+STILL_EXAMINATIONS = 4
 PHASED = 4  # First generations in which each phase is examined, or without phases the middle (chosen).
 SKIPPABLE = ("phase", "middle")  # Reasons that must not delay the examination at the start of the next generation.
 FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this share of its time so far longer (chosen).
@@ -83,6 +86,7 @@ class ExaminationNeed:
     whole: bool = False  # the whole heap: names do not explain the growth
     seconds_left: float = math.inf  # until memory is expected to reach its limit
     worker: ProcessSize | None = None  # instead of the trainer's own process
+    stands_still: bool = False  # memory: nothing is to be found, but what later growth is compared with
 
 
 class ExaminationSchedule:
@@ -96,6 +100,8 @@ class ExaminationSchedule:
         # By the worker's PID, 0 the trainer's own: objects tracked at the latest look, memory then, more for a byte
         self._objects: dict[int, tuple[int, int, float]] = {}
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
+        self._count, self._highest = 0, 0  # examinations of these generations, and the most memory at one of them
+        self._stands_still = False  # memory does
         self._latest_whole_t = -math.inf  # when the latest of a whole heap did
         self._retry_t, self._failures = math.inf, 0
         self._waits_since_t = math.inf  # for the budget of a whole heap
@@ -126,6 +132,7 @@ class ExaminationSchedule:
     def forget_generations(self) -> None:
         """Those to come are the first."""
         self._boundaries, self._next_boundary, self._has_phases = 0, 1.0, False
+        self._count = self._highest = 0
 
     def phase_changed(self) -> None:
         """A phase begins or ends."""
@@ -186,6 +193,9 @@ class ExaminationSchedule:
         self, t: float, reading: MemoryReading, known: Diagnosis | None, need: ExaminationNeed
     ) -> Diagnose | None:
         """Return the examination to begin after this sample; one that does not fit the budget is dropped."""
+        if self._stands_still and not need.stands_still:  # The latest examination may be long ago.
+            self._next_boundary, self._next_t = self._boundaries + 1.0, min(self._next_t, t)
+        self._stands_still = need.stands_still
         if t >= self._next_t:
             self._next_t = t + max(FIRST_INTERVAL_SECONDS, (EXAMINATION_INTERVAL_FACTOR - 1.0) * (t - self._began_t))
             if self._ledger.index is None:
@@ -206,11 +216,15 @@ class ExaminationSchedule:
         if reason in SKIPPABLE and self._took_seconds > self._seconds_left(t):
             self._wanted = ""
             return None
+        if need.stands_still and self._is_soon(t, reason, reading, need):
+            self._wanted = ""
+            return None
         plan = self._plan(t, reason, reading, need)
         if plan is None:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
         self._wanted, self._retry_t, self._latest_t, self._latest_reason = "", math.inf, t, reason
+        self._count, self._highest = self._count + 1, max(self._highest, reading.used_bytes)
         whole_objects, kill_seconds = plan
         self._latest_whole_t = t if whole_objects != 0 else self._latest_whole_t
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
@@ -271,6 +285,15 @@ class ExaminationSchedule:
         # The first look counts them.
         most = 0 if is_known else int(max(0.0, cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL)
         return most, KILL_SECONDS
+
+    def _is_soon(self, t: float, reason: str, reading: MemoryReading, need: ExaminationNeed) -> bool:
+        """Whether the latest examination suffices while memory stands still, and nobody asks for more."""
+        if reason not in ("generation", "time", *SKIPPABLE) or need.whole or self._policy.every_generations:
+            return False
+        if reading.used_bytes > (1.0 + LEAST_RISE) * self._highest:
+            return False
+        after = (t - self._began_t) / max(1.0, self._latest_t - self._began_t)
+        return self._count >= STILL_EXAMINATIONS and after < STILL_INTERVAL_FACTOR
 
     def _is_spaced(self, t: float, cpu_seconds: float, reason: str, before_t: float) -> bool:
         """Whether the budget lasts, at this distance from the one before, until what was spent is forgotten."""
