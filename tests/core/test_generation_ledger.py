@@ -286,21 +286,6 @@ def test_a_new_process_keeps_old_rows_with_their_attempt():
     assert [(r.index, r.attempt, r.partial) for r in rows] == [(1, 0, False), (2, 0, True), (2, 1, False)]
 
 
-@pytest.mark.parametrize(
-    ("deltas", "stalled"),
-    [([9, 9, 9, 9, 1], True), ([9, 9, 9, 9, 5], False), ([9, -9, 9, 9, 0], False), ([9, 9, 1], False)],
-)
-def test_a_stall_is_one_still_generation_after_four_that_grew(deltas, stalled):
-    ledger, used = GenerationLedger(), 1000
-    ledger.add_samples((0,), "host", (used,))
-    mark(ledger, 0, 1)
-    for index, delta in enumerate(deltas, 2):
-        used += delta
-        ledger.add_samples((index - 0.5,), "host", (used,))
-        mark(ledger, index, index)
-    assert ledger.has_stalled("host") is stalled
-
-
 @pytest.mark.parametrize("change", ["process", "epoch", "generation"])
 def test_habits_are_those_of_this_process_and_counter(change):
     ledger = GenerationLedger()
@@ -309,11 +294,9 @@ def test_habits_are_those_of_this_process_and_counter(change):
         mark(ledger, index * 10, index)
         ledger.add_phase_marker(index * 10, PhaseSeen(index * 10, "train"))
         ledger.add_samples((index * 10,), "host", (used,))
-    assert ledger.has_stalled("host")
     assert (ledger.leading_phase("host"), ledger.generation_seconds(71)) == ("train", 10)
     if change == "process":
         ledger.begin_attempt(80)
     else:
         ledger.add_marker(80, GenerationSeen(80, 1, unit=change, recount=change == "generation"))
-    assert not ledger.has_stalled("host")
     assert (ledger.leading_phase("host"), ledger.generation_seconds(81)) == (None, None)

@@ -258,6 +258,7 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("[2023/04/16 05:59:34] root INFO: save best model is to ./output/db_mv3/best_accuracy", "writing"),
         ("Saving best periodic pipeline to /tmp/tpot/pipeline_2019.02.11_16-19-15.py", "writing"),
         ("Saving checkpoints to: outputs/desk/models", None),
+        ("Saving checkpoints to /data/nets/saves/ConvNet__2014-06-05_14.57.14", None),
         ("Saving model in the path :/data/logs", None),
         ("saved figure to out/model/plot.png", None),
         ("Results saved to out/checkpoint-500/results.json", None),

@@ -15,12 +15,11 @@ from memwatch.core.snapshot import GenerationRow, PhaseRow
 KEEP_FIRST = 50  # Rows that are kept from the beginning of a run, for the first lines of the table (chosen).
 KEEP_LAST = 1000  # Latest rows that are kept: a run of 10**6 generations stays under half a megabyte.
 MAX_PHASES = 16  # Distinct names that are kept per generation: a log that invents names must not fill memory.
-RECENT_GENERATIONS = 10  # Latest complete generations that _RecentGrowth is computed from (chosen).
+RECENT_GENERATIONS = 10  # Latest complete generations in which a phase has most of the growth (chosen).
 RECENT_MARKERS = 6  # Latest markers from which the usual length of a generation is computed (chosen).
 TOLD_ENDS, MIN_TOLD_ENDS = 8, 3  # Readings of the time left that are kept, and that an estimate needs (chosen).
 MOVING_SHARE = 0.5  # An end that moves by this share of the time that passes is an epoch's, not the run's (chosen).
 PASSED_FACTOR, PASSED_SECONDS = 1.5, 10.0  # So is one that the run outlasts by so much of the time left (chosen).
-STALL_SHARE = 0.25  # A generation that grew by less than this share of the four before has stalled (chosen).
 LEADING_SHARE = 0.6  # A phase that surely has this share of the recent growth leads it (chosen).
 MARKER_OVERDUE_FACTOR = 3.0  # A marker that is late by this many durations is lost, not slow (chosen) ...
 MARKER_OVERDUE_SECONDS = 30.0  # ... but only after this many seconds more (chosen).
@@ -84,39 +83,31 @@ class _OpenRow:
         return GenerationRow(index, attempt, self.start_t, end_t, *sizes, phases, self.partial or partial)
 
 
-@dataclass(frozen=True, slots=True)
-class _RecentGrowth:
-    """Figures of the latest complete generations of one resource."""
-
-    stalled: bool = False
-    leading_phase: str | None = None
-
-
 @dataclass(slots=True)
 class _Account:
-    """The rows of one resource: the closed ones, with the figures of the recent ones, and the open one."""
+    """The rows of one resource: the closed ones, with the phase that has most of their latest growth; the open one."""
 
     open: _OpenRow | None = None
     used_bytes: int | None = None
     used_t: float = float("-inf")
     closed: tuple[GenerationRow, ...] = ()
-    recent: _RecentGrowth = _RecentGrowth()
+    leading_phase: str | None = None
 
     def keep(self, row: GenerationRow) -> None:
         rows = (*self.closed, row)
         if len(rows) > KEEP_FIRST + KEEP_LAST:
             rows = rows[:KEEP_FIRST] + rows[-KEEP_LAST:]
         self.closed = rows
-        self.update_recent(row.attempt)
+        self.update_leading_phase(row.attempt)
 
     def drop_attempt(self, attempt: int) -> None:
         self.closed = tuple([row for row in self.closed if row.attempt != attempt])
-        self.update_recent(attempt)
+        self.update_leading_phase(attempt)
 
-    def update_recent(self, attempt: int) -> None:
-        """Compute the figures from the complete generations of this attempt."""
+    def update_leading_phase(self, attempt: int) -> None:
+        """Compute it from the latest complete generations of this attempt."""
         rows = [row for row in self.closed[-RECENT_GENERATIONS:] if row.attempt == attempt and not row.partial]
-        self.recent = _RecentGrowth(_stalled(rows), _leading_phase(rows, self.recent.leading_phase))
+        self.leading_phase = _leading_phase(rows, self.leading_phase)
 
 
 _NO_ACCOUNT = _Account()  # the account of a resource without readings
@@ -199,7 +190,7 @@ class GenerationLedger:
         self.complete_generations = 0
         for account in self._accounts.values():
             account.used_bytes = None
-            account.update_recent(self.attempt)
+            account.update_leading_phase(self.attempt)
 
     def end_attempt(self, t: float) -> None:
         """The trainer is gone: close the open rows as partial."""
@@ -365,10 +356,6 @@ class GenerationLedger:
         """Whether no marker has been seen yet, or the markers have stopped."""
         return self.index is None or (len(self._starts) >= 2 and self.generation_seconds(now) is None)
 
-    def has_stalled(self, resource: str) -> bool:
-        """Whether the last generation hardly grew although the four before it each did: a buffer may be full."""
-        return self._account(resource).recent.stalled
-
     def latest_reading(self, resource: str) -> tuple[float, int] | None:
         """Return its time and bytes; None before one."""
         account = self._account(resource)
@@ -379,21 +366,13 @@ class GenerationLedger:
 
         How memory changed between the line in the log and the reading after it may be of the phase before.
         """
-        return self._account(resource).recent.leading_phase
+        return self._account(resource).leading_phase
 
     def _account(self, resource: str) -> _Account:
         return self._accounts.get(resource, _NO_ACCOUNT)
 
 
 # --- figures of the latest complete generations -----------------------------------------------------------------------
-
-
-def _stalled(rows: Sequence[GenerationRow]) -> bool:
-    deltas = [row.delta_bytes for row in rows[-5:]]
-    if len(deltas) < 5:
-        return False
-    least = min(deltas[:-1])
-    return least > 0 and deltas[-1] < STALL_SHARE * least
 
 
 def _leading_phase(rows: Sequence[GenerationRow], led: str | None) -> str | None:

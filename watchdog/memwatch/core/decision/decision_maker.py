@@ -214,9 +214,7 @@ class DecisionMaker:
 
     def _opportunity_reason(self, context: DecisionContext) -> str | None:
         """At a boundary or after a save: the next step does not fit, so this is the last good time."""
-        if self._opportunity is None or self._ledger.has_stalled(context.resource.usage.resource):
-            return None
-        if not context.checkpoint_fits_in_memory():
+        if self._opportunity is None or not context.checkpoint_fits_in_memory():
             return None
         (begun, kind), saves, lead = self._opportunity, self._checkpoints, context.lead
         step = saves.own_save_interval_seconds if kind == "saved" else None

@@ -342,6 +342,7 @@ class CounterFinder:
             key, "bar", unit or UNNAMED_UNIT, 1, line, *positions, required=required, priority=priority
         )
         counter.is_ruled_out |= _PREPARATION.search(description) is not None
+        counter.is_training |= description.lower().startswith("train")
         if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
             counter.is_ruled_out |= line.is_below_another and self._has_bar_above(counter)

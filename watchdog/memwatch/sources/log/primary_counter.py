@@ -100,6 +100,7 @@ class LogCounter(Progression):
         self.was_selected = False  # as the primary counter, now or before
         self._total_changes = 0  # totals that it has passed
         self.has_ended = False  # it is at its total: what comes after it is something else
+        self.is_training = False  # a bar that says so: no preparation
         self._at = ""
         self._repeats = False
         self._lines = (0, 0)  # of the log, with its first and its latest value
@@ -242,7 +243,7 @@ class LogCounter(Progression):
         if self.last is None or primary.last is None:
             return False
         if primary.has_ended and not self.agrees_with(primary, primary.step):
-            longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0)
+            longer = self._lines[0] != self._lines[1] or (self.total or 0) > (primary.total or 0) or self.is_training
             return primary._lines[0] == primary._lines[1] <= self._lines[0] and longer
         if self.is_steadier_than(primary):
             return True
@@ -328,6 +329,8 @@ class PrimaryCounterSelector:
         goes_on = self._goes_on_with(best)
         if self.selected is not None and (self.selected.has_ended or best.is_steadier_than(self.selected)):
             self.selected.is_ruled_out = True
+            for twin in counters:  # of the same lines, by their shape
+                twin.is_ruled_out |= twin is not best and twin.total == self.selected.total is not None
         elif self.selected is not None and best.replaces(self.selected):
             self.selected.leave()
         self.selected = best

@@ -82,7 +82,7 @@ _SET_KEY = re.compile(r"\b\w{0,40}(?:sav|writ|dump)\w{1,60}['\"]? {0,3}[:=] {0,3
 # of a setting; but `Saving checkpoint: 10` says which one
 _VALUE = re.compile(r" {0,3}[:=] {0,3}(?:true|false|yes|no|none|null|(?P<number>[0-9.]+))\W{0,3}$")
 # where they will be
-_FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=](?!\[)|\b(?:models|checkpoints) to ?:")
+_FOLDER = re.compile(r"\b(?:path|folder|dir(?:ectory)?) {0,3}[:=](?!\[)|\b(?:models to ?:|checkpoints to\b)")
 _BEFORE_CHARS, _AFTER_CHARS, _AFTER_UNDER_WAY_CHARS = 120, 200, 80  # of a verb, in which its object is looked for
 _VERBS = ("sav", "writ", "wrote", "stored", "dump", "snapshott", "checkpoint ", "checkpointing ")
 _FOREIGN_VERBS = ("сохран", "guarda", "salv", "enregistr", "sauvegard", "speicher", "保存", "저장")

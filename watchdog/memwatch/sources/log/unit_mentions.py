@@ -145,8 +145,11 @@ def find_unit_mentions(text: str, end: int) -> Iterator[UnitMention]:
     found: set[str] = set()
     matches = list(islice(_WORD.finditer(text, 0, end), _MAX_MENTIONS))
     if "/" in text or " of " in text:
+        named_after = {m.start("index"): m for m in _BEFORE_PLURAL.finditer(text, 0, end)}
+        # `updates 5/1000 episodes` are episodes
+        matches = [m for m in matches if not (m["plural"] and m.start("index") in named_after)]
         taken = {match.start("index") for match in matches}
-        matches += [m for m in _BEFORE_PLURAL.finditer(text, 0, end) if m.start("index") not in taken]
+        matches += [m for at, m in named_after.items() if at not in taken]
     if "第" in text:
         matches += _BEFORE_WORD.finditer(text, 0, end)
     matches += _ORDINAL.finditer(text, 0, end)
