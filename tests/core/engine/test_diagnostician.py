@@ -38,9 +38,9 @@ class Watched:
 
     def __init__(self, policy: DiagnosisPolicy | None = None, cpu: float = 0.1, hangs: bool = False) -> None:
         self.script = Script()
+        self.script.says = replace(CALM, verdict=Verdict.GROWING)
         self.engine = Engine(Policy(act=False), lambda: self.script, diagnosis=policy or DiagnosisPolicy())
         self.cpu, self.hangs, self.t, self.used, self.limit = cpu, hangs, 0.0, 10.0 * GB, 100.0 * GB
-        self.rise = 0.0  # of memory, bytes from sample to sample
         self.asked: list[Diagnose] = []
         self.recordings: list[Diagnose] = []
         self.profile: AllocationProfile | None = None
@@ -71,7 +71,6 @@ class Watched:
 
     def look(self, seconds: float = 1.0) -> None:
         self.t += seconds
-        self.used += self.rise
         self.feed(sampled(self.t, self.used, self.limit))
 
     def generations(self, count: int, first: int = 1, seconds: float = 100.0, phases: tuple[str, ...] = ()) -> None:
@@ -89,7 +88,6 @@ class Watched:
 
 def test_each_of_the_first_generations_then_ever_more_rarely():
     watched = Watched(cpu=0.0)
-    watched.rise = 50.0 * MB
     watched.generations(200)
     assert watched.at[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
     assert 35 <= len(watched.at) <= 60 and max(b - a for a, b in pairwise(watched.at)) <= 20
@@ -97,7 +95,6 @@ def test_each_of_the_first_generations_then_ever_more_rarely():
 
 def test_after_a_bar_of_loading_each_of_the_first_generations_counts_as_one():
     watched = Watched(cpu=0.0)
-    watched.rise = 50.0 * MB
     for index in range(60):
         watched.feed(GenerationSeen(watched.t, 13 * index, 669, unit="step"))
         watched.look()
@@ -111,9 +108,10 @@ def test_after_a_bar_of_loading_each_of_the_first_generations_counts_as_one():
 
 def test_while_memory_stands_still_ever_more_rarely_until_it_grows():
     watched = Watched(cpu=0.0)
+    watched.script.says = CALM
     watched.generations(100)
     assert len(watched.at) <= 10 and all(b >= 2 * a - 2 for a, b in pairwise(watched.at[4:]))
-    watched.rise = 50.0 * MB
+    watched.script.says = replace(CALM, verdict=Verdict.GROWING)
     watched.generations(40, first=101)
     assert sum(generation > 100 for generation in watched.at) >= 3, "what grows is looked for again"
 
@@ -132,7 +130,6 @@ def test_never_when_it_is_off():
 
 def test_the_phases_of_the_first_generations_are_told_apart():
     watched = Watched(cpu=0.0)
-    watched.rise = 50.0 * MB
     watched.generations(6, phases=("evaluate", "train"))
     assert [(one.reason, one.phase) for one in watched.asked[:4]] == [
         ("generation", "evaluate"),
@@ -145,7 +142,6 @@ def test_the_phases_of_the_first_generations_are_told_apart():
 
 def test_without_generations_time_tells_when():
     watched = Watched(cpu=0.0)
-    watched.rise = 2.0 * MB
     for _ in range(3600):
         watched.look()
     times = [one.t for one in watched.asked]
@@ -266,7 +262,6 @@ def test_a_generation_that_ends_during_an_examination_is_examined_after_it():
 
 def test_one_at_a_phase_is_not_begun_where_it_would_be_in_the_way_of_the_next_generation():
     watched = Watched(hangs=True)
-    watched.rise = 50.0 * MB
     for generation in (1, 2, 3):
         watched.feed(GenerationSeen(watched.t, generation, 10))
         for second in range(100):
@@ -358,7 +353,6 @@ def test_the_same_events_lead_to_the_same_conclusion_in_another_engine():
 
 def test_where_the_log_has_no_phases_it_is_examined_in_the_middle_of_the_first_generations() -> None:
     watched = Watched()
-    watched.rise = 50.0 * MB
     for index in range(1, 8):
         watched.feed(GenerationSeen(watched.t, index, 100))
         for _ in range(100):

@@ -20,6 +20,7 @@ from memwatch.core.forecast.time_to_limit import (
     LEAST_ERROR,
     QUANTILE_TOLERANCE,
     CheckpointCost,
+    ShortHorizonModel,
     TimeToLimit,
     TimeToLimitDistribution,
     UncertainSchedule,
@@ -200,3 +201,15 @@ def test_where_growth_has_likely_ended_only_the_early_end_of_the_interval_may_be
     assert math.isinf(low) is (p_ended > 0.95)
     assert ends.p_never == pytest.approx(p_ended)
     assert ends.expected_time_to_limit(0.0, 1000.0) > 500.0
+
+
+def test_beyond_the_next_generations_the_places_tell_whether_a_checkpoint_comes_too_late() -> None:
+    places = ((5.0, 0.9), (6.0, 0.1))  # generations of 10 s
+    outcomes = TimeToLimitDistribution(100.0, places, 0.0, (5.0, 5.0, 6.0))
+    timing = UncertainSchedule(GenerationSchedule(0.0, 10.0))
+    flat = GenerationProfile((0.0,) * SLOTS, (0.0,) * SLOTS, 1.0, past_slot_maxima=((0.0,) * SLOTS,) * 8)
+    near = ShortHorizonModel(50.0, 0.0, 1.0, 0.0, 1.0, flat, (0.0,), 10.0)
+    ends = TimeToLimit(outcomes, timing, 10.0, 10.0, short_horizon=near)
+    cost = CheckpointCost(5.0)
+    assert ends.p_checkpoint_fails(10.0, cost) < 0.05
+    assert ends.p_checkpoint_fails(60.0, cost) > 0.9 and ends.p_exceed(60.0) > 0.85

@@ -184,8 +184,8 @@ class Diagnostician:
         """Whether the whole heap has to be read: for what the user asks, or as names do not explain the growth."""
         if (worker := self._choice.worker) is not None:
             return self._worker is not None and self._worker.worker == worker and not self._worker.explained
-        is_own = not self._own.explained and not self._choice.workers_explain
-        return self._counts_types or bool(self._policy.track) or is_own
+        grows = not (self._own.explained or self._choice.workers_explain or self._monitor.stands_still)
+        return self._counts_types or bool(self._policy.track) or grows
 
     @property
     def _histories(self) -> Iterator[ExaminationHistory]:

@@ -62,6 +62,11 @@ class ShortHorizonModel:
     def if_ended(self) -> ShortHorizonModel:
         return replace(self, slope=0.0, slope_error=0.0, residual=-self.behind)
 
+    @property
+    def farthest_seconds(self) -> float:
+        """So far it looks ahead; infinite where nothing is known of the course within a generation."""
+        return math.inf if len(self.profile.slot_maxima) == 1 else AHEAD * self.seconds
+
     def p_exceed(self, seconds: float) -> float:
         return self.p_checkpoint_fails(0.0, CheckpointCost(seconds))
 
@@ -266,18 +271,26 @@ class TimeToLimit:
         return self.p_ended + (1.0 - self.p_ended) * self.outcomes.p_never
 
     def p_exceed(self, seconds: float) -> float:
-        seconds = min(seconds, self.run_seconds - self.passed)
+        seconds, found = min(seconds, self.run_seconds - self.passed), 0.0
         if self.short_horizon is not None:
-            return self._p_near(0.0, CheckpointCost(seconds + self.passed))
-        if seconds <= self.safe_seconds:
-            return 0.0
+            found = self._p_near(0.0, CheckpointCost(seconds + self.passed))
+        if seconds + self.passed <= self._near_seconds:
+            return found
         x = self.timing.calendar.place(seconds + self.passed)
-        return _met_by(x, self.timing.blurred(self.outcomes.places))
+        return max(found, (1.0 - self.p_ended) * _met_by(x, self.timing.blurred(self.outcomes.places)))
 
     def p_checkpoint_fails(self, delay: float, cost: CheckpointCost) -> float:
-        if self.short_horizon is None or delay + cost.seconds >= self.run_seconds - self.passed:
-            return self.p_exceed(delay + cost.seconds)
-        return self._p_near(delay + self.passed, cost)
+        seconds = delay + cost.seconds
+        if self.short_horizon is None or seconds >= self.run_seconds - self.passed:
+            return self.p_exceed(seconds)
+        near = self._p_near(delay + self.passed, cost)
+        return near if seconds + self.passed <= self._near_seconds else max(near, self.p_exceed(seconds))
+
+    @property
+    def _near_seconds(self) -> float:
+        """Since the calendar's place: so far the short horizon looks, or without one the limit is not met."""
+        near = self.short_horizon
+        return self.safe_seconds + self.passed if near is None else near.farthest_seconds
 
     def _p_near(self, delay: float, cost: CheckpointCost) -> float:
         goes_on = 0.0 if self.short_horizon is None else self.short_horizon.p_checkpoint_fails(delay, cost)
