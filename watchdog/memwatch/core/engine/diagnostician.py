@@ -152,7 +152,8 @@ class Diagnostician:
             self._phases_passed.clear()
             for history in self._histories:
                 history.add_phase_reading(t, reading.used_bytes, *filter(None, [self._ledger.phase]))
-        stands_still = self._monitor.stands_still
+        is_asked_for = self._counts_types or bool(self._policy.track)
+        stands_still = not is_asked_for and self._monitor.stands_still
         need = ExaminationNeed(self._needs_whole, self._seconds_to_limit, self._choice.worker, stands_still)
         for asked in (
             self.schedule.start_examination_if_due(t, reading, self.diagnosis, need),
@@ -184,8 +185,8 @@ class Diagnostician:
         """Whether the whole heap has to be read: for what the user asks, or as names do not explain the growth."""
         if (worker := self._choice.worker) is not None:
             return self._worker is not None and self._worker.worker == worker and not self._worker.explained
-        grows = not (self._own.explained or self._choice.workers_explain or self._monitor.stands_still)
-        return self._counts_types or bool(self._policy.track) or grows
+        is_own = not self._own.explained and not self._choice.workers_explain
+        return self._counts_types or bool(self._policy.track) or is_own
 
     @property
     def _histories(self) -> Iterator[ExaminationHistory]:

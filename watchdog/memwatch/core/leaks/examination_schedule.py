@@ -216,7 +216,7 @@ class ExaminationSchedule:
         if reason in SKIPPABLE and self._took_seconds > self._seconds_left(t):
             self._wanted = ""
             return None
-        if need.stands_still and self._is_soon(t, reason, reading, need):
+        if need.stands_still and self._is_soon(t, reason, reading):
             self._wanted = ""
             return None
         plan = self._plan(t, reason, reading, need)
@@ -286,9 +286,9 @@ class ExaminationSchedule:
         most = 0 if is_known else int(max(0.0, cheap - self._names_cpu) / CPU_SECONDS_PER_OBJECT_OF_SMALL)
         return most, KILL_SECONDS
 
-    def _is_soon(self, t: float, reason: str, reading: MemoryReading, need: ExaminationNeed) -> bool:
+    def _is_soon(self, t: float, reason: str, reading: MemoryReading) -> bool:
         """Whether the latest examination suffices while memory stands still, and nobody asks for more."""
-        if reason not in ("generation", "time", *SKIPPABLE) or need.whole or self._policy.every_generations:
+        if reason not in ("generation", "time", *SKIPPABLE) or self._policy.every_generations:
             return False
         if reading.used_bytes > (1.0 + LEAST_RISE) * self._highest:
             return False
