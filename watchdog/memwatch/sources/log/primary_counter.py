@@ -329,8 +329,8 @@ class PrimaryCounterSelector:
         goes_on = self._goes_on_with(best)
         if self.selected is not None and (self.selected.has_ended or best.is_steadier_than(self.selected)):
             self.selected.is_ruled_out = True
-            for twin in counters:  # of the same lines, by their shape
-                twin.is_ruled_out |= twin is not best and twin.total == self.selected.total is not None
+            for twin in counters if self.selected.has_ended else ():  # of the same lines, by their shape
+                twin.is_ruled_out |= twin is not best and twin.total == self.selected.total
         elif self.selected is not None and best.replaces(self.selected):
             self.selected.leave()
         self.selected = best
