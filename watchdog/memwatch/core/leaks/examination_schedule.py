@@ -14,8 +14,8 @@ from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
 
 EXAMINATION_INTERVAL_FACTOR = 1.1  # Growth of the interval from the tenth examination on (chosen).
-STILL_INTERVAL_FACTOR = 2.0  # Growth of it while memory stands still, from these examinations on (chosen).
-STILL_EXAMINATIONS = 4
+STILL_INTERVAL_FACTOR = 2.0  # Growth of the interval while memory stands still (chosen).
+STILL_EXAMINATIONS = 4  # Examinations at the usual pace before memory that stands still slows it (chosen).
 PHASED = 4  # First generations in which each phase is examined, or without phases the middle (chosen).
 SKIPPABLE = ("phase", "middle")  # Reasons that must not delay the examination at the start of the next generation.
 FIRST_REMAINING_SHARE = 0.5  # The first generation is assumed to last this share of its time so far longer (chosen).

@@ -37,7 +37,7 @@ from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
-# `723/9350`, all that a line says or its beginning: beside `step 723, best loss 1.65`, which is told now and then
+# The line begins with a fraction such as `723/9350`; other lines name the step only when the loss improves.
 _OF_TOTAL = re.compile(r"\W{0,8}[0-9]{1,15} ?/ ?[0-9]{1,15}(?![\w.%/])")
 _EVALUATION = re.compile(r"\W{0,80}(?:[Ee]valuat|[Vv]alidat|[Tt]esting)\w{0,6}(?: \w{1,20})?:\W{0,80}")
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from memwatch.core.events import TotalSeen
 from memwatch.sources.log.primary_counter import MAX_TOTAL_CHANGES, LocatedEvent, Progression
 
-_MAX_PHRASES = 64  # of a log, with a total each, that are told apart (chosen)
+_MAX_PHRASES = 64  # The totals of so many phrases are kept; the oldest one goes first (chosen).
 
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _WORDS = ("eta", "left", "remaining")  # Most lines have none; the pattern takes 4 to 20 times as long (measured).
