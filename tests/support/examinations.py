@@ -28,6 +28,7 @@ def examined(
     counts: Mapping[str, int] | None = None,
     sizes: Mapping[str, int] | None = None,
     containers: Mapping[str, int] | None = None,
+    container_counts: Mapping[str, int] | None = None,
     items: Mapping[str, tuple[int, int | None]] | None = None,
     ways: Mapping[tuple[str, str], int] | None = None,
     filled: Mapping[str, tuple[int, int]] | None = None,
@@ -49,7 +50,8 @@ def examined(
         storages=(DeviceStorageTotals("cuda:0", 1, cuda), DeviceStorageTotals("cpu", 1, 5)) if cuda else (),
         holders=tuple(ReferencePath(name, path, count, count) for (name, path), count in (ways or {}).items()),
         containers=tuple(
-            AttributeSize(path, 1, size, *items.get(path, (None, None))) for path, size in (containers or {}).items()
+            AttributeSize(path, (container_counts or {}).get(path, 1), size, *items.get(path, (None, None)))
+            for path, size in (containers or {}).items()
         ),
     )
     memory = tuple(MemoryKind(kind, size, size, 0) for kind, size in (kinds or {}).items())

@@ -487,13 +487,22 @@ def test_open_figures_are_the_cause_of_memory_that_they_are_drawn_on(manager):
 def test_what_each_figure_has_is_not_what_keeps_the_figures():
     ticks = "matplotlib.axis.XAxis.majorTicks"
     counts = lambda n: {"matplotlib.figure.Figure": 8 * n, "matplotlib.axis.XAxis": 9 * n}  # noqa: E731
-    (found,) = after(kept("str", ticks, per=9, size=MB, generations=4, counts=counts))[0]
+    each = lambda n: {ticks: 9 * n}  # noqa: E731
+    (found,) = after(kept("str", ticks, per=9, size=MB, generations=4, counts=counts, container_counts=each))[0]
     assert (found.cause, found.type) == ("figures_not_closed", "matplotlib.figure.Figure")
+
+
+def test_one_list_in_a_class_keeps_its_objects():
+    counts = lambda n: {"__main__.Figure": 24 * n}  # noqa: E731
+    shown = kept("__main__.Figure", "__main__.Figure.opened", per=24, size=MB, counts=counts)
+    assert [one.holder for one in after(shown)[0]] == ["__main__.Figure.opened[i]"]
 
 
 def test_what_each_object_of_a_class_has_is_named_where_nothing_says_what_keeps_these():
     counts = lambda n: {"__main__.Agent": 9 * n, "numpy.ndarray": 90 * n}  # noqa: E731
-    (found,) = after(kept("numpy.ndarray", "__main__.Agent.seen", generations=4, counts=counts))[0]
+    each = lambda n: {"__main__.Agent.seen": 9 * n}  # noqa: E731
+    seen = kept("numpy.ndarray", "__main__.Agent.seen", generations=4, counts=counts, container_counts=each)
+    (found,) = after(seen)[0]
     assert (found.cause, found.holder) == ("unbounded_container", "__main__.Agent.seen[i]")
 
 

@@ -45,6 +45,7 @@ class ExaminationRecord:
     counts: Mapping[str, int]  # objects, by type
     sizes: Mapping[str, int]  # bytes of them, by type
     containers: Mapping[str, int]  # bytes, by attribute
+    container_counts: Mapping[str, int]  # how many there are, by attribute
     items: Mapping[str, tuple[int, int | None]]  # number and capacity, by attribute
     tracked: Mapping[str, str]  # attributes in full, by the paths that the user gave
     path_counts: Mapping[tuple[str, str], int]  # objects, by type and path
@@ -178,6 +179,7 @@ class ExaminationHistory:
             counts={found.type: found.count for found in census.types},
             sizes={found.type: found.bytes or 0 for found in census.types},
             containers={found.full or found.path: found.bytes or 0 for found in sized},
+            container_counts={found.full or found.path: found.objects for found in sized},
             items={
                 found.full or found.path: (found.items, found.capacity) for found in sized if found.items is not None
             },

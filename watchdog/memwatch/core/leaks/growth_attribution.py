@@ -79,7 +79,7 @@ class AttributeGrowth:
     gains_items: bool  # it is a container that was there before, with more items
     was_full: bool  # since the growth began it has had as many items as it may have
     has_halved: bool  # at an earlier examination
-    is_of_each_owner: bool  # as much of it belongs to each object of its class, of which there are more
+    is_of_each_owner: bool  # more objects have one, none of them a larger one
 
     @property
     def name(self) -> str:
@@ -205,14 +205,11 @@ def _is_within_memory(growth: Growth, history: ExaminationHistory) -> bool:
 
 
 def _is_of_each_owner(attribute: str, records: Sequence[ExaminationRecord]) -> bool:
-    """Whether its bytes rise with the objects of its class, as the ticks of axes do where more axes are kept."""
-    owner, latest = attribute.partition("[")[0], records[-1]
-    while owner and owner not in latest.counts:
-        owner = owner.rpartition(".")[0]
-    known = [one for one in records if one.counts.get(owner) and one.containers.get(attribute)]
-    if len(known) < 2 or known[0].counts[owner] >= latest.counts[owner]:
+    """Whether more objects have it, none of them a larger one: as the ticks of axes, where more axes are kept."""
+    first, latest = next((one for one in records if attribute in one.container_counts), records[-1]), records[-1]
+    if first.container_counts.get(attribute, 0) >= latest.container_counts.get(attribute, 0):
         return False
-    before, after = (one.containers[attribute] / one.counts[owner] for one in (known[0], latest))
+    before, after = (one.containers[attribute] / one.container_counts[attribute] for one in (first, latest))
     return after <= (1.0 + IN_STEP) * before
 
 
