@@ -76,11 +76,13 @@ def counter(folder: TrackedFolder) -> list[str]:
 def test_a_run_from_beginning_to_end_is_in_all_of_them(folder: TrackedFolder) -> None:
     with inbox() as received:
         address = f"json://user:hunter2@127.0.0.1:{received.port}/hook-token"
-        folder.config.write_text(f"{ALL}notify: {{urls: ['{address}']}}\ntrack: [ReplayBuffer.items]\n")
+        examined = "track: [ReplayBuffer.items]\ndiagnosis: {cpu_share: 0.25}\n"
+        folder.config.write_text(f"{ALL}notify: {{urls: ['{address}']}}\n{examined}")
         example = [sys.executable, str(EXAMPLE), "--checkpoints", str(folder.checkpoints)]
         options = [*("--generations", "8"), *("--seconds", "1"), *("--leak", "history")]
         with memwatch(folder, "run", "--config", str(folder.config), *QUIET, "--", *example, *options) as watch:
             assert watch.wait(90) == 0, watch.said()
+        folder.wait_for_trackers()
         assert received.titles() == ["the trainer has ended"]
         assert f"run {watch.named('attached')[0]['run_id']}" in received.messages[0]["message"]
     ended = {one["gen"]: one for one in watch.named("generation")}
@@ -151,6 +153,7 @@ def test_killed_and_started_again_it_goes_on_in_the_same_run_and_nothing_is_ther
         until(lambda: len(second.named("generation")) > 4)
         (folder.path / "end").touch()
         assert second.wait() == 0, second.said()
+    folder.wait_for_trackers()
     [events] = folder.event_folders()
     steps = [step for step, _ in series(events, "memory/host/used_mb")]
     assert steps == sorted(set(steps)), "each once"
@@ -169,6 +172,7 @@ def test_a_trainer_that_begins_again_further_back_goes_on_in_the_same_run(folder
             until(lambda watch=watch, past=past: len(watch.named("generation")) > past)
             run.kill()
             watch.wait()
+            folder.wait_for_trackers()
     assert watch.named("attached")[0]["attempt"] == 1
     [events] = folder.event_folders()
     [(again, _), *_] = [one for one in series(events, "memory/attempt") if one[1] == 1.0]
@@ -247,9 +251,10 @@ def test_what_cannot_be_begun_is_told_and_tried_again(folder: TrackedFolder) -> 
         until(lambda: len(watch.named("generation")) > 5)
         (folder.path / "end").touch()
         assert watch.wait() == 0, watch.said()
+    folder.wait_for_trackers()
     [events] = folder.event_folders()
     generations = [one["gen"] for one in watch.named("generation")]
-    until(lambda: [step for step, _ in series(events, "memory/host/used_mb")] == generations)  # its child goes on
+    assert [step for step, _ in series(events, "memory/host/used_mb")] == generations
 
 
 def test_wandb_without_a_key_says_so(folder: TrackedFolder) -> None:

@@ -7,16 +7,19 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from support.mainjob import ROOT, Folder
+import psutil
+
+from support.mainjob import ROOT, Folder, until
 from support.pythons import PROGRAMS
 
 PYTHON = ROOT / ".venv" / "trackers" / "bin" / "python"
 MLFLOW = {"MLFLOW_ALLOW_FILE_STORE": "true"}  # it needs no server then
+WORKER = "tracker_worker"  # in the command of each process that feeds a tracker
 MADE = PYTHON.parents[1] / ".made"
 
 
@@ -40,6 +43,15 @@ class TrackedFolder(Folder):
     def wandb_files(self) -> list[Path]:
         """A part of a run each, in the order in which they were begun."""
         return sorted((self.path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+    def wait_for_trackers(self) -> None:
+        """Until the last of them has written the rest: memwatch has ended before, on a busy machine."""
+        until(lambda: not any(map(self._is_tracker, psutil.process_iter())))
+
+    def _is_tracker(self, process: psutil.Process) -> bool:
+        with suppress(psutil.Error):
+            return process.cwd() == str(self.path) and WORKER in str(process.cmdline())
+        return False
 
 
 def read(path: Path) -> Any:

@@ -198,7 +198,7 @@ def test_a_page_of_90_000_samples_is_small_and_soon_there(long_run: Path, tmp_pa
     out = tmp_path / "report.html"
     stopwatch = CpuStopwatch()
     assert main(["report", str(long_run), "-o", str(out)]) == 0
-    assert stopwatch.seconds < 5.0
+    assert stopwatch.seconds < 7.5  # three times what it takes where nothing else runs
     assert 50_000 < out.stat().st_size <= 1_000_000
     page = out.read_text()
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)

@@ -247,10 +247,9 @@ def _validated(rows: Iterable[tuple[Any, ...]], types: RowTypes, most_alike: int
     """
     before, count = None, 0
     times = [i for i, kind in enumerate(next(iter(types))) if kind is float]
+    most = row_codec.MAX_TIMESTAMP
     for row in rows:
-        if (*map(type, row),) not in types or not all(
-            -row_codec.MAX_TIMESTAMP < row[i] < row_codec.MAX_TIMESTAMP for i in times
-        ):
+        if (*map(type, row),) not in types or not all(-most < row[i] < most for i in times):
             raise sqlite3.DatabaseError("a row holds values that memwatch never writes")
         count = count + 1 if row[0] == before else 1
         if count > most_alike or (before is not None and row[0] < before):

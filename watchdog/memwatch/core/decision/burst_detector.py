@@ -141,6 +141,14 @@ def _reaches_limit(beyond_bytes: float, headroom_bytes: float) -> bool:
     return beyond_bytes >= BELIEVED * (beyond_bytes + headroom_bytes)
 
 
+_Cell = tuple[float, float, int]  # its start, the mean in it, the top of all samples at its end
+
+
+def _step(before: _Cell, after: _Cell) -> float:
+    """Bytes/s from a cell to the next."""
+    return (after[1] - before[1]) / (after[0] - before[0])
+
+
 class ClimbDetector:
     """A steady climb beyond all that was used before. How long it has lasted says how long it may go on.
 
@@ -151,7 +159,7 @@ class ClimbDetector:
         self._width = math.inf  # seconds of a cell
         self._cell: tuple[float, int, int] | None = None  # the open one: start, samples, their sum
         self._top = 0  # of all samples so far
-        self._cells: deque[tuple[float, float, int]] = deque(maxlen=CELLS_KEPT)  # start, mean, the top at its end
+        self._cells: deque[_Cell] = deque(maxlen=CELLS_KEPT)
         self.record = 0  # bytes: the top before the climb that is under way, or of all where there is none
         self.rate = 0.0  # bytes/s of that climb
         self.seconds = 0.0  # for which it has lasted, as far as the cells go back
@@ -176,17 +184,17 @@ class ClimbDetector:
     def _climb(self) -> tuple[int, float, float]:
         """The record before the climb under way, its rate and seconds; the top of all and 0 where there is none."""
         cells = list(self._cells)
-        steps = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(cells)]
-        rate = median(steps[-LEAST_STEPS:])
-        if len(steps) < LEAST_STEPS or rate <= 0.0:
+        latest = [_step(a, b) for a, b in pairwise(cells[-LEAST_STEPS - 1 :])]
+        if len(latest) < LEAST_STEPS or (rate := median(latest)) <= 0.0:
             return self._top, 0.0, 0.0
         rising, pause = 0, 0  # steps since the latest pause, and of a pause: one that is longer than that is an end
-        first = last = len(steps)
+        first = last = len(cells) - 1
         while last > 0 and pause <= rising:
             last -= 1
-            if steps[last] < -STEADY_SHARE * rate:
+            step = _step(cells[last], cells[last + 1])
+            if step < -STEADY_SHARE * rate:
                 break
-            if steps[last] >= STEADY_SHARE * rate:
+            if step >= STEADY_SHARE * rate:
                 rising, pause, first = rising + 1, 0, last
             else:
                 pause += 1
@@ -194,7 +202,7 @@ class ClimbDetector:
         rise = climb[-1][1] - climb[0][1]
         if len(climb) <= LEAST_STEPS or max(b[1] - a[1] for a, b in pairwise(climb)) > MOST_IN_STEP * rise:
             return self._top, 0.0, 0.0
-        return climb[0][2], max(rate, 0.5 * (steps[-1] + steps[-2])), climb[-1][0] - climb[0][0]
+        return climb[0][2], max(rate, 0.5 * (latest[-1] + latest[-2])), climb[-1][0] - climb[0][0]
 
     def set_window_seconds(self, seconds: float) -> None:
         """Climbs are looked for that reach the limit within so many seconds."""

@@ -304,9 +304,8 @@ def downsample(points: Sequence[Point], x: Scale) -> Sequence[Point]:
 
 
 def _extremes(column: Sequence[Point]) -> list[Point]:
-    indexes = range(len(column))
-    low, high = min(indexes, key=lambda i: column[i][1]), max(indexes, key=lambda i: column[i][1])
-    return [column[i] for i in sorted({0, low, high, len(column) - 1})]
+    values = [y for _, y in column]
+    return [column[i] for i in sorted({0, values.index(min(values)), values.index(max(values)), len(column) - 1})]
 
 
 def apart(xs: Iterable[float], least: float) -> Iterator[float]:
