@@ -16,8 +16,8 @@ RESULTS = build/tests.jsonl
 test: .venv/.dev  ## what runs real processes waits more than it works; where its pace tells, it has more room
 	rm -f $(RESULTS)
 	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 $(BY_FILE) -m "not integration and $(APART)" || :
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 6 $(BY_FILE) -m "integration and $(APART)" || :
-	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 4 -m "paced and not thorough" tests/integration || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 4 $(BY_FILE) -m "integration and $(APART)" || :
+	TEST_RESULTS=$(RESULTS) $(PYTEST) -n 3 -m "paced and not thorough" tests/integration || :
 	@PYTHONPATH=tests $(BIN)/python -m support.summary $(RESULTS) 3
 
 tools:  ## what `make test` skips without: programs of Debian's (root), newer CPythons, trackers, Sphinx, types of dashboards

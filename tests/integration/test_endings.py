@@ -48,7 +48,7 @@ def code(text: str) -> tuple[str, ...]:
 
 
 def leaking(on_signal: str, generations: int = 60) -> tuple[str, ...]:
-    return (sys.executable, str(LEAK), on_signal, str(generations), "12", "0.3")
+    return (sys.executable, str(LEAK), on_signal, str(generations), "12", "0.3", "--wait")
 
 
 def watch_end(
@@ -248,6 +248,8 @@ def test_without_leave_a_stubborn_trainer_runs_on_and_is_complete_at_its_last_ge
         with memwatch(
             folder, "--pid", str(run.pid), *QUIET, "--limit", "150MB", *configured(folder, ", cooldown_seconds: 600")
         ) as watch:
+            until(lambda: watch.named("attached"))
+            (folder.path / "go").touch()
             assert watch.wait() == ExitCode.ENDED, watch.said()
         assert run.wait() == 0
     assert signals(watch) == ["SIGINT", "SIGTERM"]

@@ -42,7 +42,7 @@ def configured(folder: Folder, more: str = "") -> tuple[str, str]:
 
 
 def leaking(on_signal: str = "saves", megabytes: int = 12, seconds: float = 0.3) -> tuple[str, ...]:
-    return (sys.executable, str(LEAK), on_signal, "60", str(megabytes), str(seconds))
+    return (sys.executable, str(LEAK), on_signal, "60", str(megabytes), str(seconds), "--wait")
 
 
 def program(text: str) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ def needs_cgroup() -> None:
 
 def test_stopped_and_continued_it_is_still_watched_to_its_end(folder: Folder) -> None:
     with watched(folder, leaking(), "--limit", "150MB", *configured(folder)) as (run, watch):
-        until(lambda: watch.named("marker"))  # what was printed before the watch is read
+        go(folder, watch)
+        until(lambda: watch.named("marker"))
         run.send_signal(signal.SIGSTOP)
         before = len(watch.named("marker"))
         time.sleep(1.0)
@@ -165,7 +166,7 @@ def test_a_pid_that_was_given_to_a_stranger_is_never_the_trainer(folder: Folder,
 
 
 def test_workers_that_come_and_go_are_no_failure_and_no_growth(folder: Folder) -> None:
-    text = (
+    text = WAIT + (
         "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
         "base = bytearray(b'x' * 40_000_000)\n"
         "for g in range(12):\n"
@@ -176,6 +177,7 @@ def test_workers_that_come_and_go_are_no_failure_and_no_growth(folder: Folder) -
         "    time.sleep(0.3)\n"
     )
     with watched(folder, program(text), "--limit", "400MB", "--interval", "0.05") as (_, watch):
+        go(folder, watch)
         assert watch.wait() == ExitCode.ENDED, watch.said()
     assert not watch.named("source_failed"), watch.said()
     assert not watch.named("interrupt") and not watch.named("warn")
@@ -201,9 +203,9 @@ def test_another_users_trainer_is_watched_and_what_cannot_be_done_is_said(folder
     if os.geteuid() != 0 or shutil.which("setpriv") is None or not Path(PYTHON).exists():
         pytest.skip("needs root to have two users, setpriv, and a Python of the system")
     # memwatch keeps root's files and loses root's powers: to another user's process it is another user
-    arguments = ("--listen", "none", "--interval", "0.1", "--json", "--limit", "150MB")
+    arguments = ("--listen", "none", "--interval", "0.1", "--json", "--limit", "300MB")
     with folder.log.open("wb") as log, LEAK.open() as leak:
-        run = subprocess.Popen([PYTHON, "-u", "-", "saves", "60", "12", "0.3"], stdin=leak, stdout=log, user=NOBODY)
+        run = subprocess.Popen([PYTHON, "-u", "-", "saves", "60", "6", "0.3"], stdin=leak, stdout=log, user=NOBODY)
     out = (folder.path / "memwatch.out").open("w+")
     command = [sys.executable, "-m", "memwatch", "--pid", str(run.pid), "--log", str(folder.log), *arguments]
     watch = subprocess.Popen(
@@ -249,10 +251,11 @@ def test_moved_to_another_cgroup_its_limit_moves_too(folder: Folder) -> None:
     with ExitStack() as held:
         first = held.enter_context(memory_cgroup("memwatch-a", 2000 * MB))
         second = held.enter_context(memory_cgroup("memwatch-b", 200 * MB))
-        run, watch = held.enter_context(watched(folder, leaking(), *configured(folder)))
+        run, watch = held.enter_context(watched(folder, leaking(megabytes=6), *configured(folder)))
         (first / "cgroup.procs").write_text(str(run.pid))
         until(lambda: last_limit(watch).get("limit_origin", "").endswith(first.name))
         (second / "cgroup.procs").write_text(str(run.pid))
+        go(folder, watch)
         assert watch.wait() == ExitCode.SAVED, watch.said()
     [interrupt] = watch.named("interrupt")
     assert interrupt["limit_origin"].endswith(second.name)
@@ -266,6 +269,7 @@ def test_a_limit_that_is_lowered_live_is_obeyed_and_one_that_is_raised_gives_tim
         (group / "cgroup.procs").write_text(str(run.pid))
         with memwatch(folder, "--pid", str(run.pid), *QUIET, *configured(folder)) as watch:
             until(lambda: last_limit(watch).get("limit") == page(1000 * MB))
+            go(folder, watch)
             (group / "memory.limit_in_bytes").write_text(str(4000 * MB))
             until(lambda: last_limit(watch).get("limit") == page(4000 * MB))
             with pytest.raises(OSError, match="busy"):  # below its use
@@ -295,10 +299,11 @@ sys.exit(max(rank.wait() for rank in ranks))
 def test_torchrun_is_signalled_as_configured(folder: Folder, mode: str) -> None:
     script = folder.path / "torchrun"
     script.write_text(AGENT)
-    command = (sys.executable, str(script), str(LEAK), "saves", "60", "6", "0.3")
+    command = (sys.executable, str(script), str(LEAK), "saves", "60", "6", "0.3", "--wait")
     with trainer(folder, program=command) as run:
         config = configured(folder, f"signals: {{torchrun: {mode}}}\n")
         with memwatch(folder, "--pid", str(run.pid), *QUIET, "--limit", "200MB", *config) as watch:
+            go(folder, watch)
             assert watch.wait() == ExitCode.SAVED, watch.said()
     log = folder.log.read_text()
     assert ("agent got SIGINT" in log) == (mode == "agent"), log

@@ -6,7 +6,8 @@ slowly: takes two seconds to save, to a file that it renames, and says nothing. 
 dies_saving, dies_unnamed: as it writes the checkpoint, under its own name or another, it takes all memory that there
 is. dies_saved: after it was written.
 fails: runs out of memory as it saves, in Python.
-Arguments: what SIGINT does, generations, MB and seconds for each, and MB to begin with.
+Arguments: what SIGINT does, generations, MB and seconds for each, and MB to begin with; --wait as the last one: until
+the file `go` is there.
 Each signal that it hears is a line of the file `heard`; `saving` is there from when it begins to save.
 """
 
@@ -84,6 +85,10 @@ WAYS_TO_SAVE = {
 signal.signal(signal.SIGINT, handle)
 if on_signal in ("stubborn", "late"):
     signal.signal(signal.SIGTERM, handle)
+if sys.argv[-1] == "--wait":
+    del sys.argv[-1]
+    while not os.path.exists("go"):  # noqa: PTH110 - pathlib takes 10 ms to import
+        time.sleep(0.02)
 kept = [bytearray(b"x" * int(float(size) * 1_000_000)) for size in sys.argv[5:]]
 for generation in range(1, generations + 1):
     print(f"Generation {generation} / {generations}", flush=True)

@@ -40,6 +40,8 @@ _RESULT_CHARS = 400  # after a number that are searched for a result
 _RESULT = "loss|score|fitness|acc|best|reward|took|time|done|complete|finish|verlust"
 _AT_RESULT = re.compile(rf"\d[.,]\d|[a-z]: ?-?\d+$|{_RESULT}", re.IGNORECASE)
 _RESULT_BEFORE = re.compile(_RESULT, re.IGNORECASE)
+# iteration 50-----9950 left | epoch 3: 7 epochs remaining
+_LEFT = re.compile(r"\W{0,80}(?P<left>[0-9]{1,15})(?: [a-z]{4,12})? (?:left|remain\w{0,3}|to go)\b", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]+")
 _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 # `loss: 0.31, `: figures in a bar's description
@@ -273,6 +275,9 @@ class CounterFinder:
                 key, "words", unit, 1, line, position, required=2, priority=OTHER_UNIT_PRIORITY, family=family
             )
             counter.needs_constant_step = True
+        counter.is_rounded |= mention.is_rounded
+        if mention.total is None and (left := _LEFT.match(rest)):
+            mention = mention._replace(total=counter.total_of_left(mention.number, int(left["left"])))
         is_index = mention.is_known_unit and not mention.plural and not at
         changed = is_index and self._count_in_all_lines(line, counter.family, mention, shown_at)
         if not at:

@@ -41,6 +41,7 @@ class Progression:
         "decrements",
         "first",
         "increments",
+        "is_rounded",
         "is_uneven",
         "last",
         "restarts",
@@ -57,6 +58,7 @@ class Progression:
         self.restarts = 0  # decrements to its first value or below, as of an inner loop
         self.steps_differ = False  # two of its increments differ, without a restart before
         self.is_uneven = False  # as steps_differ, without the first increment
+        self.is_rounded = False  # it is printed as 1K: how far apart its values are is not known
 
     @property
     def erratic_decrements(self) -> int:
@@ -67,7 +69,8 @@ class Progression:
         if self.first is None or self.last is None:
             self.first = value
         elif value > self.last:
-            differs = not self.restarts and self.increments > 0 and self.step != value - self.last
+            is_exact = not self.restarts and not self.is_rounded
+            differs = is_exact and self.increments > 0 and self.step != value - self.last
             self.is_uneven |= differs and self.increments > 1
             self.steps_differ |= differs
             self.step = self.step if self.increments > 1 else value - self.last
@@ -99,6 +102,7 @@ class LogCounter(Progression):
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
         self._total_changes = 0  # totals that it has passed
+        self._sum_with_left = 0  # see total_of_left
         self.has_ended = False  # it is at its total: what comes after it is something else
         self.is_training = False  # a bar that says so: no preparation
         self._at = ""
@@ -147,6 +151,11 @@ class LogCounter(Progression):
         self.increments, self.steps_differ, self.is_uneven = other.increments, other.steps_differ, other.is_uneven
         self.total, self._lines = other.total, other._lines
         self.pending_events = [with_event_fields(located, at="start") for located in other.pending_events]
+
+    def total_of_left(self, index: int, left: int) -> int | None:
+        """Return the total, given how many are left at this index: where the one before came to the same."""
+        before, self._sum_with_left = self._sum_with_left, index + left
+        return before if before == self._sum_with_left else None
 
     def _checked_total(self, index: float, total: int | None) -> int | None:
         """Return `total` unless the index has passed it, or some that it was printed with: then it was none."""

@@ -99,8 +99,8 @@ _OTHER = re.compile(
 )
 # `[Eval batch=3/50]`, `val_step: 7`: not of the training
 _OF_EVALUATION = re.compile(r"(?<![^\W_])(?:eval|evaluation|valid|val|validation|test|testing|sanity)[ _]{1,2}$")
-# ` ep=2010  r=  22.2 steps=209.7`: what is short for an epoch, too
-_OF_EPISODE = re.compile(r"\b(?:reward|return|score|eps(?:ilon)?|r|ret|rew|steps)\b[\w ]{0,12}[=:]")
+# ` ep=2010  r=  22.2 steps=209.7`, `ep:61 epch:1.52`: what is short for an epoch, too
+_OF_EPISODE = re.compile(r"\b(?:reward|return|score|eps(?:ilon)?|r|ret|rew|steps|epo?ch)\b[\w ]{0,12}[=:]")
 # [rank3]: epoch 1 | island 2: gen 14: several processes count the same unit
 _PROCESS = re.compile(
     r"\b(?:\w{0,12}rank|default|proc|worker|actor|node|island)[ _#:=]{0,3}[0-9]{1,4}\b", re.IGNORECASE
@@ -122,6 +122,7 @@ class UnitMention(NamedTuple):
     end: int  # of the word, number and total
     is_known_unit: bool = True  # False for any other noun with `3 of 10` behind it
     plural: bool = False  # `epochs: 5` may be a setting
+    is_rounded: bool = False  # 1.2K
 
 
 def unit_from_name(name: str) -> str | None:
@@ -195,6 +196,7 @@ def _mention(match: re.Match[str], unit: str, sure: bool, plural: bool = False) 
         match.end(),
         sure,
         plural,
+        match["index"][-1] in "km",
     )
 
 
