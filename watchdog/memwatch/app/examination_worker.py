@@ -76,7 +76,8 @@ def examine_process(pid: int, options: CensusOptions, stacks: bool = True) -> Ex
         found = replace(found, threads=read_stacks(pid), threads_reason="") if stacks else found
     except SourceError as error:
         found = replace(found, threads_reason=str(error))
-    return replace(found, cpu_seconds=round(time.process_time() - began, 3))
+    spent = round(time.process_time() - began, 3)
+    return replace(found, cpu_seconds=spent, census_cpu_seconds=spent)
 
 
 def _resident_reader(pid: int, stack: ExitStack) -> Callable[[int, int], int | None] | None:

@@ -181,6 +181,7 @@ class Examination:
     names_reason: str = ""
     names_after_seconds: float = 0.0  # from the request to the reading of these
     names_cpu_seconds: float = 0.0  # of `cpu_seconds`, that these took
+    census_cpu_seconds: float = 0.0  # of `cpu_seconds`, that the whole heap took; the rest is Python's start
     tracked_objects: int | None = None  # about how many the collector tracks
     processes: tuple[ProcessSize, ...] = ()  # the trainer's own, then its largest descendants
 

@@ -97,6 +97,7 @@ class ExaminationSchedule:
         self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
         self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
+        self._start_cpu = 0.0  # of the latest: Python's start, where its process was not that of the one before
         # By the worker's PID, 0 the trainer's own: objects tracked at the latest look, memory then, more for a byte
         self._objects: dict[int, tuple[int, int, float]] = {}
         self._latest_t, self._latest_reason = -math.inf, ""  # when and why the latest examination began
@@ -160,9 +161,10 @@ class ExaminationSchedule:
             return
         self._retry_t, self._failures = t + FILL_SECONDS if fills else math.inf, 0
         self._names_cpu = found.names_cpu_seconds
+        self._start_cpu = max(0.0, found.cpu_seconds - found.names_cpu_seconds - found.census_cpu_seconds)
         if found.census is not None and found.census.complete:
             count = self._object_count(asked.used_bytes, asked.worker)
-            self._cpu_per_object = max(MIN_CPU_PER_OBJECT, (found.cpu_seconds - self._names_cpu) / count)
+            self._cpu_per_object = max(MIN_CPU_PER_OBJECT, found.census_cpu_seconds / count)
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
@@ -267,7 +269,7 @@ class ExaminationSchedule:
                 self._waits_since_t = math.inf
                 if not is_known or reason == "request":
                     return None, KILL_SECONDS
-                cpu_seconds = max(0.0, (left if is_wanted else cheap) - self._names_cpu)
+                cpu_seconds = max(0.0, (left if is_wanted else cheap) - self._names_cpu - self._start_cpu)
                 return int(cpu_seconds / self._cpu_per_object), KILL_SECONDS  # The heap may have grown.
             if is_wanted and (reason == "request" or not self._fits_before(t, whole_cpu)):
                 return None
@@ -341,7 +343,7 @@ class ExaminationSchedule:
 
     def _whole_cpu_seconds(self, used_bytes: int, worker: ProcessSize | None) -> float:
         """Return the CPU seconds that reading the whole heap is expected to take."""
-        return self._names_cpu + self._cpu_per_object * self._object_count(used_bytes, worker)
+        return self._start_cpu + self._names_cpu + self._cpu_per_object * self._object_count(used_bytes, worker)
 
     def start_recording_if_due(self, t: float, reading: MemoryReading) -> Diagnose | None:
         """Return the recording to begin now, as memory rises, to see which code raises it."""
