@@ -37,6 +37,7 @@ from memwatch.sources.log.unit_mentions import UNIT_PRIORITY, unit_from_name
 
 _MAX_GAUGES = _MAX_PHASES = 64  # names that are kept apart: a log may have another one in each line
 _OTHER_PHASE = "other"
+_ALSO_CALLED = {"step": "timestep", "timestep": "step"}  # `Training step: 5000` of `'total_timesteps': 1500000`
 # The line begins with a fraction such as `723/9350`; other lines name the step only when the loss improves.
 _OF_TOTAL = re.compile(r"\W{0,8}[0-9]{1,15} ?/ ?[0-9]{1,15}(?![\w.%/])")
 _EVALUATION = re.compile(r"\W{0,80}(?:[Ee]valuat|[Vv]alidat|[Tt]esting)\w{0,6}(?: \w{1,20})?:\W{0,80}")
@@ -321,7 +322,8 @@ class MarkerFinder:
             return []
         if primary.is_unnamed and (unit := self._unit_of_total(primary)):
             primary.rename(unit, primary.priority)
-        separate = self._totals.latest(primary.last or 0.0).get(primary.unit)
+        totals = self._totals.latest(primary.last or 0.0)
+        separate = totals.get(primary.unit) or totals.get(_ALSO_CALLED.get(primary.unit, ""))
         printed_total = separate.event.total if separate and isinstance(separate.event, TotalSeen) else None
         markers = primary.release_events()
         if markers:

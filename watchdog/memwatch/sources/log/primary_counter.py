@@ -111,6 +111,8 @@ class LogCounter(Progression):
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
         self._left_at = -1  # own changes when another one replaced it
+        self._began_beside = ("", 0)  # see came_at_once: the other counter, and its changes then
+        self.late_family = ""  # that of the counter that tells late where this one was
         # See repeats: own changes that were compared, and those at which it was where another of its unit was.
         self._compared_moves = self._compared = 0
         self._agreed = Counter[str]()
@@ -236,7 +238,15 @@ class LogCounter(Progression):
         if self is named or self.decrements or named.decrements:
             return False
         step = ((self.last or 0.0) - (self.first or 0.0)) / max(self.increments, 1)
+        if named.increments >= STANDING_MOVES and self.agrees_with(named, 2.0 * step) and named.came_at_once(self):
+            return True
         return self.increments >= SAME_CLOCK_INCREMENTS * named.values and self.agrees_with(named, step)
+
+    def came_at_once(self, clock: LogCounter) -> bool:
+        """Whether all its values came while `clock` stood, as those do that Python keeps until a buffer is full."""
+        if not self._began_beside[0] and self.increments <= MIN_OF_EACH_KIND:
+            self._began_beside = clock.family, clock._moves
+        return self._began_beside == (clock.family, clock._moves)
 
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which may count the same, goes on beyond it.
@@ -330,10 +340,13 @@ class PrimaryCounterSelector:
         best = _outermost(max(ready, key=lambda s: (s.priority, s.increments), default=None), ready)
         if best is not None and (same := self._same_clock(best, ready)):
             same.rename(best.unit if same.is_unnamed else same.unit, (best.priority[0], best.priority[1] + 1))
+            same.late_family = best.family
             best = same
         if self.selected is not None and best is not None and best.priority[0] <= self.selected.priority[0]:
             best = next((s for s in ready if s is not self.selected and s.replaces(self.selected)), best)
         if best is None or best is self.selected or self._keeps_selected(best) or _must_wait(best, counters):
+            return changed
+        if self._shows_what_was(best):
             return changed
         goes_on = self._goes_on_with(best)
         if self.selected is not None and (self.selected.has_ended or best.is_steadier_than(self.selected)):
@@ -354,6 +367,18 @@ class PrimaryCounterSelector:
         if now is not None and now is not best and best.was_left and now.agrees_with(best, now.step):
             return now
         return next((counter for counter in ready if counter.is_same_clock_as(best)), None)
+
+    def _shows_what_was(self, other: LogCounter) -> bool:
+        """Whether the selected counter is a bar that moves, and `other` may tell late where that was."""
+        now = self.selected
+        if now is None or now.name != "bar" or now.total is None:
+            return False
+        if (other.last or 0.0) > (now.last or 0.0) + (now.step or 1.0):  # a bar counts from 0
+            return False
+        if now.late_family == other.family:
+            return True
+        may_be = now.is_unnamed and not now.has_ended and not now.decrements and now.increments >= STANDING_MOVES
+        return may_be and other.came_at_once(now)
 
     def _goes_on_with(self, best: LogCounter) -> bool:
         """Whether `best` is the same clock as before, printed by another process or in more lines from now on."""

@@ -85,6 +85,7 @@ _NOUN_OF = re.compile(
     r"(?<![\w-])(?P<word>[^\W\d_]{3,20})[ ]{0,2}[:=#\[(]?[ ]{0,4}(?P<index>[0-9]{1,9})"
     r"[ ]{0,2}(?:/|of)[ ]{0,2}(?P<total>[0-9]{1,9})(?![\w%/]|[.:][0-9])"
 )
+_OF_OTHERS = re.compile(r" [a-z]{3,20}s\b")  # `might be stagnating: 1/5 checks`: it is those that are counted
 _WHOLE_RUN = frozenset({"train", "training", "learning", "progress", "fitting"})  # `[Train 960/1882]`: it names no unit
 _LEVELS = frozenset(  # nouns of what fills: `replay=700/4000`
     {"replay", "buffer", "memory", "cache", "queue", "pool", "storage", "experience", "experiences", "transitions"}
@@ -181,6 +182,7 @@ def find_counted_nouns(text: str, end: int) -> Iterator[UnitMention]:
         and match["word"] not in _LEVELS
         and int(match["index"]) <= int(match["total"])
         and match["word"] not in _NAMES
+        and not (":" in match[0] and _OF_OTHERS.match(text, match.end()))
     ):
         yield _mention(match, UNNAMED_UNIT if match["word"] in _WHOLE_RUN else match["word"], sure=False)
 
