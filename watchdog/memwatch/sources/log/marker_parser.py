@@ -10,7 +10,7 @@ from memwatch.core.events import CheckpointSeen, Event, GaugeSeen, GenerationSee
 from memwatch.core.text_and_units import printable
 from memwatch.sources.log.counter_finder import CounterFinder, match_bar
 from memwatch.sources.log.line_text import LineText
-from memwatch.sources.log.marker_presets import PATTERN_BYTES, Preset
+from memwatch.sources.log.marker_presets import PATTERN_BYTES, RECORD_BYTES, Preset
 from memwatch.sources.log.marker_rule_matcher import (
     EVIDENCE_CHARS,
     PRESET_WEIGHT,
@@ -85,15 +85,15 @@ class MarkerFinder:
     def find_markers(self, segment: bytes | str, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
         """Return the markers that `segment` reveals: its first byte is at `byte`, and it was read at `t`."""
         raw = segment.encode("utf-8", "surrogateescape") if isinstance(segment, str) else segment
-        text = raw[:PATTERN_BYTES]
-        template = line_template(text)
-        if self.skippable_lines.can_skip(template, text):
+        raw = raw[: RECORD_BYTES if raw.startswith(b"{") else PATTERN_BYTES]
+        template = line_template(raw)
+        if self.skippable_lines.can_skip(template, raw):
             return []
         frame = self.counter_changes, self._counter_finder.header_count
         self._observations.reset()
         found = self._parse_segment(raw, byte, line_number, t)
         if frame == (self.counter_changes, self._counter_finder.header_count):
-            self._remember_template(template, text, byte)
+            self._remember_template(template, raw, byte)
         else:
             self.skippable_lines.clear()  # lines have another meaning now
             found = _of_latest_counter(found)
@@ -105,7 +105,7 @@ class MarkerFinder:
     def _parse_segment(self, raw: bytes, byte: int, line_number: int, t: float) -> list[LocatedEvent]:
         if raw.isspace():
             return []
-        line = LineText(raw[:PATTERN_BYTES], byte, line_number, t)
+        line = LineText(raw, byte, line_number, t)
         return [marker for drawing in line.drawings() for marker in self._parse_drawing(drawing)]
 
     def _parse_drawing(self, line: LineText) -> list[LocatedEvent]:
