@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from support.logs import tqdm
 
 R = range
+LONG_TEXT = "a much longer text of figures, " * 6
 KINDS: list[tuple[str, str, int | None, list[int], str]] = []
 
 
@@ -276,6 +277,7 @@ k("steps that are rounded from a thousand on","step",None,[400,600,800,*R(1000,9
 k("how many are left","iteration",10_000,R(50,1000,50),"".join(f"------------------------iteration {i}-----------{10_000-i} left---------\nAverage per iter: 0.3101 second.   ETA: 0.8570 hours\nloss:1.83{i}\n" for i in R(50,1000,50)))
 k("from where to where it resumes","step",11_999,R(2510,3000,10),"▶️ Resume: step 2501 -> 11999\n"+"".join(f"step {s} | loss_D 1.{s} | loss_G 0.7779 | D(real) +0.051\n" for s in R(2510,3000,10)))
 k("ever more than what is left","epoch",None,R(1,30),"".join(f"Epoch {e}: loss 0.{e}, patience: 10 left\n" for e in R(1,30)))
-k("a bar that goes on while a buffer keeps what is printed","epoch",60,R(60),"".join("\r".join(tqdm("",e,60) for e in R(b,b+20))+"".join(f"Epoch {e}: Validation Accuracy: 0.{10+e}\n"+("Saved new best model\n" if e%7==0 else "") for e in R(max(1,b-1),b+19)) for b in (0,20,40))+"\r"+tqdm("",60,60)+"\nEpoch 59: Validation Accuracy: 0.69\nEpoch 60: Validation Accuracy: 0.70\n")
+k("a bar that goes on while a buffer keeps what is printed","epoch",60,R(60),"".join("\r".join(tqdm("",e,60) for e in R(b,b+20))+"".join(f"Epoch {e}: Validation Accuracy: 0.{10+e}, {LONG_TEXT}\n"+("Saved new best model\n" if e%7==0 else "") for e in R(max(1,b-1),b+19)) for b in (0,20,40))+"\r"+tqdm("",60,60)+"\nEpoch 59: Validation Accuracy: 0.69\nEpoch 60: Validation Accuracy: 0.70\n")
 k("checks that are counted behind a colon","step",1_500_000,R(5000,200_000,5000),"INFO - Training parameters: {'algo': 'PPO', 'n_steps': 2048, 'total_timesteps': 1500000, 'seed': 1}\n"+"".join(f"INFO - Training step: {s}\nINFO - Mean reward: 0.{s}\nINFO - Learning might be stagnating: {1+s//5000%5}/5 checks with minimal improvement\n" for s in R(5000,200_000,5000)))
 k("a long record whose epoch is at its end","epoch",None,R(40),"".join('{"train_lr": 9.9e-05, '+", ".join(f'"train_loss_{i}_unscaled": {i*e%97}.{e}395170375704765' for i in R(160))+f', "epoch": {e}, "n_parameters": 41302368}}\n' for e in R(40)))
+k("a bar that has stopped before the epochs begin","epoch",None,R(1,30),"\r".join(tqdm("",i,1000) for i in R(0,994,7))+"\n"+"".join(f"Epoch {e}: Validation Accuracy: 0.{10+e}\n" for e in R(1,30)))

@@ -19,6 +19,9 @@ STANDING_MOVES = 8
 SAME_CLOCK_INCREMENTS = 8  # of a counter without a name for each value of a named one that is where it is (chosen)
 MIN_OF_EACH_KIND = 2  # increments by each of two kinds of lines, after which both show one counter (chosen)
 MAX_TOTAL_CHANGES = 3  # increases of a total printed with the index, after which it is none: it is a second count
+# Of what is printed into a file, that Python keeps before it writes: 4 or 8 KiB by the file's blocks, twice that either
+# way where other lines are among it (docs.python.org/3/library/io.html#io.DEFAULT_BUFFER_SIZE; 3.14: 128 KiB).
+BUFFERED_BYTES = (2048, 16_384)
 MAX_ERRATIC_DECREMENTS = 1000  # decrements to a value above the first, after which a counter is ruled out
 
 OTHER_UNIT_PRIORITY = 5  # of a noun that is none of the known units
@@ -243,10 +246,18 @@ class LogCounter(Progression):
         return self.increments >= SAME_CLOCK_INCREMENTS * named.values and self.agrees_with(named, step)
 
     def came_at_once(self, clock: LogCounter) -> bool:
-        """Whether all its values came while `clock` stood, as those do that Python keeps until a buffer is full."""
+        """Whether all its values came while `clock` stood, as those do that Python keeps until a buffer is full.
+
+        As many as get to where the clock is then fill that buffer.
+        """
         if not self._began_beside[0] and self.increments <= MIN_OF_EACH_KIND:
             self._began_beside = clock.family, clock._moves
-        return self._began_beside == (clock.family, clock._moves)
+        counted = (self.last or 0.0) - (self.first or 0.0)
+        if self._began_beside != (clock.family, clock._moves) or not self.pending_events or counted <= 0.0:
+            return False
+        read_bytes = self.pending_events[-1].byte - self.pending_events[0].byte
+        least, most = BUFFERED_BYTES
+        return least <= read_bytes * ((clock.last or 0.0) - (clock.first or 0.0)) / counted <= most
 
     def replaces(self, primary: LogCounter) -> bool:
         """Whether `primary` has ended, or stands while this one, which may count the same, goes on beyond it.
