@@ -272,6 +272,7 @@ def test_a_limit_that_is_lowered_live_is_obeyed_and_one_that_is_raised_gives_tim
             go(folder, watch)
             (group / "memory.limit_in_bytes").write_text(str(4000 * MB))
             until(lambda: last_limit(watch).get("limit") == page(4000 * MB))
+            until(lambda: int((group / "memory.usage_in_bytes").read_text()) > 20 * MB)
             with pytest.raises(OSError, match="busy"):  # below its use
                 (group / "memory.limit_in_bytes").write_text(str(4 * MB))
             assert not watch.named("interrupt")

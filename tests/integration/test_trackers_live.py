@@ -25,9 +25,11 @@ tensorboard: {dir: tb}
 wandb: {project: tests, mode: offline}
 mlflow: {experiment: tests, tracking_uri: mlruns}
 """
-# counts from the number in the file `begin` on, and ends when there is a file `end`
+# counts from the number in the file `begin` on once there is a file `go`, and ends when there is a file `end`
 COUNTER = """
 import os, time
+while not os.path.exists("go"):
+    time.sleep(0.02)
 i = int(open("begin").read())
 kept = []
 while not os.path.exists("end"):
@@ -47,7 +49,10 @@ def folder(tmp_path: Path) -> TrackedFolder:
 
 def watch_counter(folder: TrackedFolder, pid: int, name: str = "memwatch") -> Memwatch:
     arguments = ("--pid", str(pid), "--config", str(folder.config), "--log", str(folder.log), *OFTEN, *QUIET)
-    return Memwatch(folder, *arguments, name=name)
+    watch = Memwatch(folder, *arguments, name=name)
+    until(lambda: watch.named("attached"))
+    (folder.path / "go").touch()
+    return watch
 
 
 def trackers_of(watch: Memwatch) -> dict[int, str]:
@@ -65,6 +70,7 @@ def shown(pid: int) -> bytes:
 
 
 def counter(folder: TrackedFolder) -> list[str]:
+    (folder.path / "go").unlink(missing_ok=True)
     path = folder.path / "counter.py"
     path.write_text(COUNTER)
     return [sys.executable, str(path)]
@@ -167,6 +173,7 @@ def test_a_trainer_that_begins_again_further_back_goes_on_in_the_same_run(folder
     folder.config.write_text(ALL)
     for name, begin, past in (("first", 1, 6), ("second", 4, 5)):
         (folder.path / "begin").write_text(str(begin))
+        folder.log.unlink(missing_ok=True)  # it begins its log anew, too
         with trainer(folder, program=counter(folder)) as run:
             watch = watch_counter(folder, run.pid, name)
             until(lambda watch=watch, past=past: len(watch.named("generation")) > past)
