@@ -50,7 +50,6 @@ from memwatch.errors import SourceError
 
 MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 40 us (measured).
 NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
-LEAST_SECONDS = 0.005  # for one container: 16 items of ten objects, each of 30 us (measured); with less it is not known
 CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes after it is to be seen, too (chosen)
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # that are reported, the largest (chosen)
@@ -198,8 +197,6 @@ class NamedObjects:
             content = None if one is None else self._content(one.obj, one.path)
             if one is None or content is None or self._is_elsewhere(one):
                 continue  # The name is given to another object all the time.
-            if not self._may_go_on() and self._deadline - now < LEAST_SECONDS:
-                break  # It is not whole.
             containers.setdefault(one.path, []).append((one, content.bytes))
             kept = [content.found[address] for address in self._graphs & content.found.keys()]
             graphs += sum(met.number for met in kept)
