@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 START = """
 cd /srv/run && rm -f main.log
 systemd-run -q --unit=trainer --slice=training -p MemoryMax=140M -p MemorySwapMax=0 -p WorkingDirectory=/srv/run \\
-    -p StandardOutput=append:/srv/run/main.log python3 leak.py saves 60 5 1
+    -p StandardOutput=append:/srv/run/main.log python3 leak.py saves 60 3 1
 until grep -qs 'Generation 1' main.log; do sleep 0.1; done
 pid=$(systemctl show -P MainPID trainer)
 """
