@@ -10,9 +10,7 @@ from typing import Any
 from memwatch.errors import ConfigError
 
 PATTERN_BYTES = 4096  # of a segment, its beginning, that patterns are applied to
-RECORD_BYTES = (
-    16_384  # as above, of a record in JSON: those of DETR have 4 to 10 KB, and the epoch is at their end (seen)
-)
+RECORD_BYTES = 16_384  # as above, of a record in JSON: DETR's have 4 to 10 KB, with the epoch at their end (seen)
 _AT = ("start", "end", "progress")
 
 
