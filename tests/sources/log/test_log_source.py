@@ -95,6 +95,20 @@ def test_a_log_that_begins_with_the_trainer_is_all_news(log: Path) -> None:
     source.close()
 
 
+def test_of_a_former_run_only_the_total_is_told(log: Path) -> None:
+    append(log, "max_steps: 50\nepochs: 9\nGeneration 1 / 50\nGeneration 7 / 50\nReplay Buffer: 2 / 9\nSaving model a.pt\n")
+    began_t = log.stat().st_mtime + 1.0
+    source = LogSource(log, packaged_presets(), began_t=began_t)
+    assert not {GenerationSeen, GaugeSeen, CheckpointSeen} & {type(event) for event in source.poll(5.0)}
+    append(log, "Generation 8 / 50\n")
+    os.utime(log, (began_t, began_t))
+    assert source.poll(6.0) == [GenerationSeen(6.0, 8, 50, "generation", "start")]
+    source.close()
+    later = LogSource(log, packaged_presets(), began_t=began_t)
+    assert [event.index for event in later.poll(7.0) if isinstance(event, GenerationSeen)] == [8]
+    later.close()
+
+
 def test_old_lines_that_are_understood_later_still_tell_only_the_latest(log: Path, source: LogSource) -> None:
     append(log, "".join(f"did part {i}\n" for i in range(3)))
     assert source.poll(0.0) == []

@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
@@ -349,12 +350,13 @@ class TrainerWatch:
 
     def _open_log(self) -> LogSource | ChosenLog:
         named, presets = self._config.log.paths, configured_presets(self._config)
+        began_t = time.time() - process_age_seconds(self._facts.target.start_ticks)
         require_one_log(named)
         if not named and self._child is not None:
             return LogSource(self._child.log, presets, catch_up=False)
         if len(named) == 1 and not is_pattern(named[0]) and not is_coarse_log(named[0]):
-            return LogSource(named[0], presets)
-        opened = partial(open_log, presets=presets)
+            return LogSource(named[0], presets, began_t=began_t)
+        opened = partial(open_log, presets=presets, began_t=began_t)
         if named:
             shown = ", ".join(named)
             log = ChosenLog(partial(named_logs, named), opened, missing=f"log {shown}: there is no such file (yet)")
@@ -364,7 +366,7 @@ class TrainerWatch:
         facts = self._facts
         if facts.stdout_path is not None:
             self._remarks.append(f"no --log: following the trainer's own output, {facts.stdout_path}")
-            return LogSource(facts.stdout_path, presets)
+            return LogSource(facts.stdout_path, presets, began_t=began_t)
         log = ChosenLog(partial(find_logs, facts), opened, search_seconds=SEARCH_SECONDS)
         if log.path is not None:
             others = f", one of {len(log.paths)} that were found" if len(log.paths) > 1 else ""

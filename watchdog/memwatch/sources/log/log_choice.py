@@ -68,10 +68,10 @@ def is_coarse_log(path: Path | str) -> bool:
     return Path(path).name.startswith((EVENT_FILE, STATE_FILE))
 
 
-def open_log(path: Path | str, presets: Sequence[Preset]) -> LogSource | CoarseLog:
-    """Open a log as what it is by its name."""
+def open_log(path: Path | str, presets: Sequence[Preset], began_t: float = -math.inf) -> LogSource | CoarseLog:
+    """Open a log as what it is by its name; `began_t` as for LogSource."""
     if not is_coarse_log(path):
-        return LogSource(path, presets)
+        return LogSource(path, presets, began_t=began_t)
     return TensorBoardEvents(path) if Path(path).name.startswith(EVENT_FILE) else TrainerStateFiles(path)
 
 

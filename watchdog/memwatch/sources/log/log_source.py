@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,8 +43,9 @@ class LogSource:
     The times of old lines are unknown: their last generation (marked so), total, phase, gauges and a checkpoint that
     is being written are returned as of now, their failed allocations are not. Of a long log, the beginning and the end
     are read first and its end is followed, while each poll catches up with a further part; what that corrects is
-    returned then. `catch_up=False`: the log began with the trainer, so that all its lines are new. `cpu_seconds`
-    returns the CPU time used so far.
+    returned then. `catch_up=False`: the log began with the trainer, so that all its lines are new. A log that was last
+    written before the trainer began, at the Unix time `began_t`, is one that it appends to: of its old lines only a
+    total is returned. `cpu_seconds` returns the CPU time used so far.
     """
 
     def __init__(
@@ -53,12 +55,14 @@ class LogSource:
         name: str = "log",
         *,
         catch_up: bool = True,
+        began_t: float = -math.inf,
         cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
         self.name, self.paths = name, [Path(path)]
         self._presets, self._cpu_seconds = presets, cpu_seconds
         self._live_pass = _LogPass(path, presets, cpu_seconds)
         self._to_catch_up = catch_up
+        self._began_t, self._is_of_former_run = began_t, False  # what the old lines are of
         self._in_old_lines = False  # the live pass has not reached the new lines yet
         self._catch_up_pass: _LogPass | None = None
         self._catch_up_starts: list[int] = []  # where further catch-up passes begin, in bytes
@@ -112,13 +116,14 @@ class LogSource:
             self._to_catch_up = False
             return
         try:
-            size = self._live_pass.tail.size()
+            size, written_t = self._live_pass.tail.size(), self._live_pass.tail.written_t()
         except SourceError:
             self._to_catch_up = self._live_pass.tail.path.exists()  # all lines of a log that does not exist yet are new
             raise
         self._to_catch_up = False
         self._in_old_lines, self._live_pass.old_bytes = size > 0, size
-        if self._live_pass.skip_before(size - TAIL_BYTES):
+        self._is_of_former_run = written_t < self._began_t
+        if self._live_pass.skip_before(size - TAIL_BYTES) and not self._is_of_former_run:
             self._catch_up_starts = [size - RECENT_BYTES, 0]
             self._begin_catch_up_pass()
 
@@ -136,6 +141,8 @@ class LogSource:
         old, new = live.read_events(now, until_cpu)
         if not (old or new or was_in_old_lines):
             return []
+        if self._is_of_former_run:
+            old = [event for event in old if isinstance(event, TotalSeen)]
         self._live_state = _latest_state(self._live_state + old)
         self._in_old_lines = was_in_old_lines and live.tail.position < live.old_bytes
         if self._in_old_lines:

@@ -178,6 +178,10 @@ class LogTail:
         """Bytes in the current file; SourceError when there is none."""
         return os.fstat(self._opened()).st_size
 
+    def written_t(self) -> float:
+        """Unix time when the current file was last written; SourceError when there is none."""
+        return os.fstat(self._opened()).st_mtime
+
     def read_segments(self, now: float, limit: int = READ_BYTES) -> Iterable[LogSegment]:
         """Read at most `limit` new bytes and return their segments; SourceError when the log cannot be read.
 
