@@ -398,3 +398,37 @@ def test_the_keys_of_a_large_dict_count_too() -> None:
         (found,) = looked(program.pid).containers
     assert (found.path, found.items) == ("__main__.vocab", 5000)
     assert found.bytes == pytest.approx(5000 * (960 + 28) + 300_000, rel=0.1)
+
+
+UNSET = """
+import asyncio, queue, sys
+class Slots:
+    __slots__ = ("data", "error")
+    def __init__(self): self.data = bytes(3000)
+class Failed(Exception): pass
+def kept(n):
+    data = bytes(3000)
+    def later(): return unset, data
+    if n < 0: unset = 1
+    return later
+async def load(): return bytes(3000)
+async def main():
+    slots = [Slots() for _ in range(300)]
+    closures = [kept(n) for n in range(300)]
+    tasks = {asyncio.ensure_future(load()) for _ in range(300)}
+    await asyncio.gather(*tasks)
+    waiting = queue.SimpleQueue()
+    for n in range(400): waiting.put(bytes(3000))
+    for n in range(100): waiting.get()
+    print("ready", flush=True)
+    sys.stdin.read()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_what_is_not_set_hides_nothing_and_what_tasks_and_queues_hold_is_found(python: str) -> None:
+    with running([*needed_python(python).command, "-c", UNSET]) as program:
+        found = {one.path: one.bytes for one in looked(program.pid).containers}
+    for name in ("slots", "closures", "tasks", "waiting"):
+        assert found[f"local variable of main: {name}"] == pytest.approx(300 * 3000, rel=0.25), (name, found)

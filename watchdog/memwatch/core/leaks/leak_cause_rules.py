@@ -592,9 +592,9 @@ def _holder_of_graphs(history: ExaminationHistory) -> str:
 
 
 def _are_kept(names: ExaminationHistory) -> bool:
-    """Whether it is items of one container that became more, not what a function works with."""
+    """Whether it is items of one container, or what they hold, that became more, not what a function works with."""
     holder = _holder_of_graphs(names)
-    return holder.endswith(_ITEMS) and not names.has_halved(holder.partition("[")[0])
+    return any(items in holder for items in _ITEMS) and not names.has_halved(holder.partition("[")[0])
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:

@@ -33,6 +33,8 @@ LRU_CACHE_AT, _LRU_MAXSIZE_AT, _LRU_RESULT_AT = 72, 96, 48
 _HIDDEN_MEMBERS = {  # the cache is a ring of items, too
     LRU_CACHE: [("cache", LRU_CACHE_AT), ("cache[k]", 16), ("cache[k]", 24)],
     LRU_ITEM: [("result", _LRU_RESULT_AT)],
+    # Also of a Task. Between its exception and its result is the traceback, in 3.11 and later versions of 3.10.
+    "_asyncio.Future": [("exception", 48), ("result", 56), ("result", 64)],
 }
 _CAPACITIES = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "max_length", "buffer_size", "max_capacity")
 # Words of other names that state a bound, by themselves or with what they are a bound of; and the bytes of their units.

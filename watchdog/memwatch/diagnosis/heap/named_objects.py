@@ -37,6 +37,11 @@ from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interprete
 from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
     NDARRAY_DATA_AT,
+    QUEUE_LIST_AT,
+    RING_BEHIND,
+    RING_COUNT_AT,
+    RING_FIRST_AT,
+    RING_TABLE_AT,
     TRACEBACK_FRAME_AT,
     TRACEBACK_NEXT_AT,
     Layouts,
@@ -59,7 +64,7 @@ _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of on
 _RECORD_LEVEL = 0.25  # of a level: for what has a few parts, as a bound method, a tuple or a dict of names (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
-_SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}"}
+_SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "queue": "[i]", "set": "{i}"}
 _CONTAINERS = {*_SEQUENCES, "dict"}
 _TEXTS = {"str", "bytes", "bytearray", "int", "array"}  # shapes without references
 _ARRAYS = {"ndarray", "tensor"}
@@ -293,6 +298,8 @@ class NamedObjects:
             yield from (
                 _Waiting(value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS
             )
+        elif shape == "queue" and self._interpreter.minor < (3, RING_BEHIND):
+            yield _Waiting(obj.word(QUEUE_LIST_AT), path, owner, steps)
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
                 found.append(_Named(path, obj, owner, this.way))
@@ -381,6 +388,7 @@ class NamedObjects:
             size, items, total = self._measure(obj, path)
         except _BROKEN:
             return None
+        items = [item for item in items if item[1]]  # A slot or a cell is empty before its variable is set.
         references = obj.word(0) & REFCOUNT_BITS
         content.found[obj.address] = _Met(1.0, size, kind.name, path, references)
         if not is_sample:
@@ -427,6 +435,8 @@ class NamedObjects:
             return fixed + 8 * obj.count(), self._at(obj, at, obj.count()), obj.count()
         if shape == "deque":
             return self._deque(obj, fixed)
+        if shape == "queue":
+            return self._queue(obj, fixed)
         if shape == "dict":
             return self._dict(obj, fixed)
         references: array[int] = array("Q")
@@ -498,6 +508,14 @@ class NamedObjects:
         ends = [*first[low : min(_DEQUE_BLOCK_ITEMS, low + count)], *last[: high + 1]]
         blocks = 1 + (low + max(0, count - 1)) // _DEQUE_BLOCK_ITEMS
         return fixed + _DEQUE_BYTES * blocks, [("[i]", one) for one in ends], count
+
+    def _queue(self, obj: RemoteObject, fixed: int) -> tuple[int, list[tuple[str, int]], int]:
+        if self._interpreter.minor < (3, RING_BEHIND):
+            return fixed, [("", obj.word(QUEUE_LIST_AT))], 1
+        first, (table, room), count = obj.count(RING_FIRST_AT), obj.pair(RING_TABLE_AT), obj.count(RING_COUNT_AT)
+        places = range(count) if count <= 4 * _SAMPLED else _places(count, _SAMPLED)
+        items = [("[i]", obj.words(table + 8 * ((first + i) % room), 1)[0]) for i in places]
+        return fixed + 8 * room, items, count
 
     def _dict(self, obj: RemoteObject, fixed: int) -> tuple[int, list[tuple[str, int]], int]:
         keys_at, values_at = obj.pair(32)

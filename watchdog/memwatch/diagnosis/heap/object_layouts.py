@@ -22,6 +22,9 @@ from memwatch.diagnosis.heap.remote_objects import (
 from memwatch.errors import SourceError
 
 DEQUE_BYTES, DEQUE_ITEMS, MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block; of a deque: a bound against circles
+# In a queue.SimpleQueue, which the executors of threads have: its list; since 3.13 the table of a ring of items, its
+# room and the number of items.
+QUEUE_LIST_AT, RING_BEHIND, RING_FIRST_AT, RING_TABLE_AT, RING_COUNT_AT = 32, 13, 32, 40, 56
 NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
 CLASS_DICT_AT = 264  # tp_dict
 DTYPE_BYTES = 48  # of a numpy.dtype that are read
@@ -55,6 +58,7 @@ class Layouts:
             "int": self._int,
             "list": self._list,
             "ndarray": self._ndarray,
+            "queue": self._queue,
             "set": self._set,
             "str": self._str,
             "tuple": self._tuple,
@@ -95,6 +99,8 @@ class Layouts:
         """Return the number of items of a container; of an array, its first dimension. None for other objects."""
         shape = obj.heap_type.shape
         with suppress(SourceError):
+            if shape == "queue" and self._minor >= RING_BEHIND:
+                return obj.count(RING_COUNT_AT)
             if shape in _COUNT_AT:
                 return obj.count(_COUNT_AT[shape])
             if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= MAX_DIMENSIONS:
@@ -218,6 +224,14 @@ class Layouts:
                 first, end = low if block == blocks[0] else 0, high + 1 if block == last else DEQUE_ITEMS
                 references.extend(obj.words(block + 8 + 8 * first, max(0, end - first)))
         return DEQUE_BYTES * len(blocks)
+
+    def _queue(self, obj: RemoteObject, references: array[int]) -> int:
+        if self._minor < RING_BEHIND:
+            references.append(obj.word(QUEUE_LIST_AT))
+            return 0
+        table, room = obj.word(RING_TABLE_AT), obj.count(RING_TABLE_AT + 8)
+        references.extend(obj.words(table, room))
+        return 8 * room
 
     def _array(self, obj: RemoteObject, _: array[int]) -> int:
         room, description = obj.pair(32)

@@ -127,6 +127,7 @@ _SHAPES = {
     "weakref": "weak",
     "weakref.ReferenceType": "weak",
     "collections.deque": "deque",
+    "_queue.SimpleQueue": "queue",
     "array.array": "array",
     "frame": "frame",
     "generator": "generator",

@@ -19,6 +19,10 @@ from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
     NDARRAY_DATA_AT,
     OWNS_DATA,
+    QUEUE_LIST_AT,
+    RING_BEHIND,
+    RING_COUNT_AT,
+    RING_TABLE_AT,
     Layouts,
     dtype_of,
     frame_locals,
@@ -432,6 +436,17 @@ class BulkLayouts:
             blocks.append(self._memory.word(blocks[-1] + DEQUE_BYTES - 8))
         return blocks
 
+    def _queue(self, objects: Objects) -> Sizes:
+        if self.minor < RING_BEHIND:
+            self._refer(
+                objects.places, objects.addresses + np.uint64(QUEUE_LIST_AT), np.ones(len(objects.at), np.int64)
+            )
+            return np.zeros(len(objects.at), np.int64)
+        room, count = objects.number(RING_TABLE_AT + 8), objects.number(RING_COUNT_AT)
+        fits = (count >= 0) & (count <= room) & (room < MAX_COUNT)
+        self._refer(objects.places, objects.word(RING_TABLE_AT), np.where(fits, room, 0))
+        return np.where(fits, 8 * room, _NONE)
+
     def _array(self, objects: Objects) -> Sizes:
         room, descriptions = objects.number(32), objects.word(40)
         distinct, which = np.unique(descriptions, return_inverse=True)
@@ -514,6 +529,7 @@ _MEASURERS: dict[str, Callable[[BulkLayouts, Objects], Sizes]] = {
     "int": BulkLayouts._int,
     "list": BulkLayouts._list,
     "ndarray": BulkLayouts._ndarray,
+    "queue": BulkLayouts._queue,
     "set": BulkLayouts._set,
     "str": BulkLayouts._str,
     "tensor": BulkLayouts._tensor,

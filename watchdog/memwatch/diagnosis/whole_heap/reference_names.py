@@ -17,7 +17,10 @@ from memwatch.diagnosis.whole_heap.memory_of_c_objects import references_in_c_me
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
 INSTANCE_DICT = "__dict__"
-THROUGH = {"dict": "[k]", "list": "[i]", "tuple": "[i]", "deque": "[i]", "set": "{i}", "ndarray": "[i]"}  # by shape
+THROUGH = dict.fromkeys(("list", "tuple", "deque", "queue", "ndarray"), "[i]") | {
+    "dict": "[k]",
+    "set": "{i}",
+}  # by shape
 CELL = "cell"
 BASE = ".base"  # of a view: what holds the view holds both
 _MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
