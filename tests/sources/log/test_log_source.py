@@ -96,7 +96,9 @@ def test_a_log_that_begins_with_the_trainer_is_all_news(log: Path) -> None:
 
 
 def test_of_a_former_run_only_the_total_is_told(log: Path) -> None:
-    append(log, "max_steps: 50\nepochs: 9\nGeneration 1 / 50\nGeneration 7 / 50\nReplay Buffer: 2 / 9\nSaving model a.pt\n")
+    append(
+        log, "max_steps: 50\nepochs: 9\nGeneration 1 / 50\nGeneration 7 / 50\nReplay Buffer: 2 / 9\nSaving model a.pt\n"
+    )
     began_t = log.stat().st_mtime + 1.0
     source = LogSource(log, packaged_presets(), began_t=began_t)
     assert not {GenerationSeen, GaugeSeen, CheckpointSeen} & {type(event) for event in source.poll(5.0)}

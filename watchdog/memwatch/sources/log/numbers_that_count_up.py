@@ -26,9 +26,10 @@ _DURATION = (
 )
 # Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
 _NO_COUNTER = re.compile(
-    r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+"
-    r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
-    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|" + _DURATION
+    r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+|"
+    + _DURATION
+    + r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
+    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b"
 )
 _NO_NUMBER = re.compile(r"(?<!\S)--(?!\S)|(?<![\w.-])(?:[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?![\w.-])")
 _ONE_BRACKET = str.maketrans("[]", "()")  # `(-12.3) [-11.9]`: the best one in other brackets
@@ -44,7 +45,8 @@ _IN_PATH = re.compile(r"[A-Za-z]\S{0,60}/\S{0,60}$")  # what is before `12/2020`
 _UNIT_OF_RATE = re.compile(r"(?<!\S)#/[A-Za-z]+(?!\S)")  # 1h54m/Msamples
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN_AFTER = re.compile(r" ([^\W\d_]{3,20})")  # The 3 communication accuracy: 13.5
-_NOUN = re.compile(r"([^\W\d_]{1,20})[\s:=#\[(\"']{0,6}$")
+# did chunk 3 | Img No. 300
+_NOUN = re.compile(r"([^\W\d_]{1,20})(?:[ _](?:no|nr|num|number|idx|index)\b\.?)?[\s:=#\[(\"']{0,6}$", re.IGNORECASE)
 
 
 class CandidateNumber(NamedTuple):

@@ -114,7 +114,9 @@ class TableReader:
     def _row(self, text: str, columns: _Columns) -> tuple[str, int, int, int | None] | None:
         cells = list(_CELLS[columns.cells].finditer(text))
         first_words = [cell[0].split(None, 1)[0] for cell in cells]
-        whole = _WHOLE.fullmatch(first_words[columns.column]) if columns.column < len(cells) else None
+        # `BFGS:   3 15:47:08 -9.25` below `Step Time Energy`
+        column = columns.column + (len(cells) == columns.width + 1 and first_words[0][-1:] == ":")
+        whole = _WHOLE.fullmatch(first_words[column]) if column < len(cells) else None
         if whole is None or not 2 <= len(cells) <= columns.width + 1 or not _are_values(first_words, columns.cells):
             return None
         if columns.cells != "gaps" and abs(len(cells) - (self._width or len(cells))) > 1:
@@ -129,7 +131,7 @@ class TableReader:
         self._rows[index] = hash(text)
         if len(self._rows) > _MAX_ROWS:
             self._rows.popitem(last=False)
-        return columns.unit, cells[columns.column].start(), index, int(whole[2]) or None if whole[2] else None
+        return columns.unit, cells[column].start(), index, int(whole[2]) or None if whole[2] else None
 
 
 def _are_values(cells: list[str], kind: str) -> bool:
