@@ -420,8 +420,10 @@ _SHELL_REPORTS = re.compile(
     r"^(?:\S+: line \d+: +\d+ |\[\d+\]\+? +(?:\d+ +)?|\w+: )?"
     r"(?i:abort(?:ed)?|killed|terminated|segmentation fault|bus error)(?!\w|:)"
 )
-# Java, XLA, Go, Julia, Node
-_DIES = re.compile(r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:")
+# Java, XLA, Go, Julia, Node, Fortran, Lua
+_DIES = re.compile(
+    r"^Exception in (?:thread |device=)|^fatal error: |^ERROR: LoadError: |^FATAL ERROR:|^forrtl: severe \(|^PANIC: "
+)
 _TRACEBACK = re.compile(r'Traceback \(most recent call last\)|^\s+File "[^"]{1,400}", line \d')  # or a frame of it
 _MATLAB_FRAME = re.compile(r"^Error in .{1,200} \(line \d+\)$")  # the next line is that line of the program
 # More of a failure: words of it, stacks (C++, NCCL, R), what takes memory, the names of processes, lines without words.
@@ -461,11 +463,11 @@ def survival_reason(log: str, seen: OutOfMemorySeen, exit_code: int | None, exit
     by_signal = (exit_signal is not None and not terminated) or _SIGNAL_OF_STATUS.get(exit_code or 0) == "SIGABRT"
     if by_signal and aborts:
         return ""
-    if not by_signal and exit_code not in _RAISED and not terminated:
+    dies = any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1]))
+    if not by_signal and exit_code not in _RAISED and not terminated and not dies:
         return "a program that an exception ends has another exit status"
     if survived := _continued(lines[at:]):
         return survived
-    dies = any(map(_DIES.match, lines[max(0, at - DYING_LINES) : at + 1]))
     if not by_signal and (aborts or dies or _is_in_traceback(lines, at)):
         return ""
     # A message without a traceback was the cause only when nothing follows it but more of the failure.
