@@ -83,7 +83,7 @@ DIED = {
     "its launcher ended the others": (f"{TRACEBACK}{OOM}\n>> Shutting down trainer...\nzsh: terminated  ./run.sh\n",
                                       OOM, None, "SIGTERM"),
     "a Fortran runtime, whose status is the number of the error": (
-        "Time Step: 33600\nforrtl: severe (41): insufficient virtual memory\nImage              PC\nfds5.exe  0068458A\n",
+        "Time Step: 33600\nforrtl: severe (41): insufficient virtual memory\nImage            PC\nfds5.exe 0068458A\n",
         *("forrtl: severe (41): insufficient virtual memory", 41, None),
     ),
 }  # fmt: skip
