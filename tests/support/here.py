@@ -23,4 +23,4 @@ class Here:
 
 def machine(memory_max: str = "140M") -> Machine:
     """As Machine."""
-    return Machine(Here(), memory_max, patience_seconds=120.0)
+    return Machine(Here(), memory_max, patience_seconds=240.0)

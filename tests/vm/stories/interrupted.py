@@ -4,16 +4,16 @@
 from support.here import SLOW, machine
 from support.machine import WATCH, configuration
 
-LIMITED = SLOW.replace("1}", "1, limit: 160MB}")
+ROOM = 50_000_000  # bytes below the limit that is set when memwatch has been killed and is back
 
-here = machine("180M")
+here = machine("480M")  # room for five minutes
 here.configure(configuration(quick=SLOW + "daemon: {wait_seconds: 0.2}\n"))
 here.drop_in("WatchdogSec=12s")
 here.sh(f"systemctl restart {WATCH}")
-here.trainer("saves 60 6 4 40")
+here.trainer("saves 100 6 4 40")
 here.until(lambda: len(here.main_memory().get("generations", ())) > 2)
 main = here.main_memory()
-assert (main["limit"], main["limit_origin"]) == (180 << 20, "cgroup /training.slice/trainer.service"), main
+assert (main["limit"], main["limit_origin"]) == (480 << 20, "cgroup /training.slice/trainer.service"), main
 run, first = here.status()["run_id"], here.pid()
 status = dict(line.split(":\t", 1) for line in here.sh(f"cat /proc/{first}/status").splitlines())
 assert int(status["CapEff"], 16) == 1 << 5 | 1 << 19 and int(status["VmLck"].split()[0]) > 10_000, status
@@ -27,13 +27,15 @@ assert here.status()["run_id"] == run and len(here.main_memory()["generations"])
 assert here.show(WATCH, "NRestarts") == "1"
 print("killed, and back with its past")
 
-here.configure(configuration(quick=LIMITED + "daemon: {wait_seconds: 0.2}\n"))
+limit = here.main_memory()["used"] + ROOM
+limited = SLOW.replace("1}", f"1, limit: {limit}}}")
+here.configure(configuration(quick=limited + "daemon: {wait_seconds: 0.2}\n"))
 here.sh(f"systemctl reload {WATCH}")
-here.until(lambda: here.main_memory().get("limit") == 160_000_000)
+here.until(lambda: here.main_memory().get("limit") == limit)
 here.configure("target: [")
 here.sh(f"systemctl reload {WATCH}")
 here.until(lambda: any("configuration" in one and "stays in force" in one for one in here.told("source_failed")))
-assert here.show(WATCH, "ActiveState") == "active" and here.main_memory()["limit"] == 160_000_000
+assert here.show(WATCH, "ActiveState") == "active" and here.main_memory()["limit"] == limit
 print("reloaded; refused what is broken")
 
 here.until(lambda: here.told("exited"))
