@@ -284,3 +284,4 @@ k("a bar that has stopped before the epochs begin","epoch",None,R(1,30),"\r".joi
 k("a name before each row of a table","step",None,R(20),"       Step     Time          Energy          fmax\n"+"".join(f"BFGS: {i:4d} 15:47:{i:02}       -9.{i+10}0000        0.{90-i}1335\n" for i in R(20)))
 k("the number of a noun","img",None,R(0,2000,100),"".join(f"Img No. {i}\nTraining Accuracy: 0.{i+7000}\n" for i in R(0,2000,100)))
 k("seconds with and without a fraction","step",None,R(12),"".join(f"{i}:      learn 0.6{i+10}passed: {'17' if i%4==2 else '17.4'} sec      total: {'' if i<3 else f'{i}m '}{i+4}s   remaining: 3h 42m {i}s\n" for i in R(12)))
+k("a table with notes and times","step",None,R(20),"      Step     Time          Energy         fmax\n*Force-consistent energies used in optimization.\n"+"".join(f"FIRE: {i:4d} 02:15:{i:02}     -{i+169}.396753*      41.0{i+100}\n" for i in R(20)))

@@ -376,7 +376,8 @@ SHOWN_CHARS = 4096  # Characters of a line in which patterns are searched: a bou
 _LINE_ENDS = re.compile(r"[\r\n]+")
 # What launchers put before each line: [rank0]: of torchrun, `trainer-1  | ` of docker compose, (raylet pid=312) of Ray
 _PROCESS_PREFIX = re.compile(
-    r"^(?:\[(?:rank)?\d+\]:? ?|[\w.-]{1,60} +\| |\((?:[\w.:-]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) ?){1,3}"
+    r"^(?:\[(?:rank)?\d+\]:? ?|[\w.-]{1,60} +\| |\((?:[\w.:-]{1,80} )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?\) ?"
+    r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} [\w.-]{1,80} [\w.@/-]{1,80}(?:\[\d{1,8}\])?: ){1,3}"  # syslog, journald
 )
 DYING_LINES = 4  # Lines between the one that says that a program dies and the one that names memory (chosen).
 MESSAGE_LINES = 60  # Lines of an exception's own message, of which one names the failed allocation (chosen).
@@ -411,7 +412,7 @@ _ABORTS = re.compile(
 # What a launcher prints when the program has ended: what follows is its own.
 _SAYS_ENDED = re.compile(
     r"(?i)\b(?:fail|exit|terminat|finish)\w{0,3} with (?:an? )?(?:exit|return|status|error)? ?(?:code|status)\b"
-    r"|\brank \d+ (?:died from|exited due to) signal\b"
+    r"|\brank \d+ (?:died from|exited due to) signal\b|\bMain process exited, code="
 )
 # What a shell prints of a command that a signal ended: `Killed`, `a.sh: line 3:  481 Aborted  (core dumped) ./train`;
 # and Torque of a job's processes: `Process "python", pid 4039488, rss 5211348992, vmem 7325782016`.
@@ -429,7 +430,7 @@ _MATLAB_FRAME = re.compile(r"^Error in .{1,200} \(line \d+\)$")  # the next line
 # More of a failure: words of it, stacks (C++, NCCL, R), what takes memory, the names of processes, lines without words.
 _OF_FAILURE = re.compile(
     r"(?i)\b(?:error|exception|fail|unable|abort|traceback|stack ?trace|hint:|halted|shut\w* down|terminat)"
-    r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#\d|^Calls: |\bmemory (?:pool )?usage: "
+    r"|\(0x[0-9a-f]{4,16}\)$|:\d{1,6} -> \d{1,3}$|^#|^Calls: |\bmemory (?:pool )?usage: "
     r"|^process [\w-]{1,60}:$|^\W*$|^\[\[|\bhbm (?:usage|requirement)\b|^Output size unknown"
 )
 

@@ -12,8 +12,11 @@ _MAX_COLUMNS = 128  # of a header; RL tables of statistics have 60 (seen)
 _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
 _OTHER_BARS = 64  # drawings of bars, in their place (chosen)
-# 12  1.5e-3  8.55G  nan  [1.81e+03, of a list
-_NUMBER = re.compile(r"[\[(]?[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%]{0,2}[\]),]{0,2}|nan|[-+]?inf|-", re.IGNORECASE)
+# 12  1.5e-3  8.55G  nan  [1.81e+03, of a list  15:47:08  -69.4*, with a note below
+_NUMBER = re.compile(
+    r"[\[(]?[-+]?[0-9][0-9.,]*(?:e[-+]?[0-9]+)?[a-z%*]{0,2}[\]),]{0,2}|[0-9]{1,3}(?::[0-9]{2}){1,2}|nan|[-+]?inf|-",
+    re.IGNORECASE,
+)
 _WHOLE = re.compile(r"([0-9]{1,15})(?:/([0-9]{1,15}))?")
 _HAS_NUMBER = re.compile(r"(?<![^\s|,;])[0-9][0-9./]*(?![^\s|,;])")  # which no header has among its words
 # |    iterations           | 2           |
