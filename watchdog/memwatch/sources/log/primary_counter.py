@@ -111,6 +111,7 @@ class LogCounter(Progression):
         self._at = ""
         self._repeats = False
         self._lines = (0, 0)  # of the log, with its first and its latest value
+        self._restart_lines = (0, 0)  # with which it restarted last, and before that
         self._standing = (0, 0)  # see replaces: changes of the primary counter, own changes when that changed last
         self._baseline = (-1, 0, 0)  # see moves_far_more_often: number of the selection, its changes, own changes
         self._left_at = -1  # own changes when another one replaced it
@@ -132,7 +133,10 @@ class LogCounter(Progression):
                 self._mark_repeated()
             return False
         at = "progress" if self._repeats else at
+        restarts = self.restarts
         self.move(index)
+        if self.restarts > restarts:
+            self._restart_lines = line.number, self._restart_lines[0]
         self.is_ruled_out |= self.needs_constant_step and self.steps_differ
         erratic = self.erratic_decrements > MAX_ERRATIC_DECREMENTS + self.increments // 4
         self.is_ruled_out |= erratic and not self.was_selected
@@ -185,6 +189,8 @@ class LogCounter(Progression):
     def is_outer_loop_of(self, inner: LogCounter) -> bool:
         """Whether `inner` restarts each time that this counter increments."""
         if self.decrements or self.increments >= inner.increments:
+            return False
+        if self._lines[1] < inner._restart_lines[1]:  # It had stopped by then.
             return False
         if inner.priority[0] >= _USER_PRIORITY or (self.unit == inner.unit and self.repeats(inner)):
             return False
