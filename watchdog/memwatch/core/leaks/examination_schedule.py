@@ -26,8 +26,7 @@ RECORD_SHARE = 0.25
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
 CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread over it (chosen: above PHASE_SHARE).
-START_CPU_SECONDS = 0.17  # of Python's start, on a quiet machine (measured).
-NAMES_CPU_SECONDS = 0.3  # of the first look at names: Python's start, and 0.02 to 0.1 s to read (measured).
+NAMES_CPU_SECONDS = 0.3  # of the first look at names: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 4e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 4).
 CPU_SECONDS_PER_OBJECT_OF_SMALL = 10e-6  # as above, of a heap of 25,000 objects (measured).
 MIN_CPU_PER_OBJECT = 1e-7  # Less than any processor takes: a bound against a measurement of 0.
@@ -163,8 +162,6 @@ class ExaminationSchedule:
         self._retry_t, self._failures = t + FILL_SECONDS if fills else math.inf, 0
         self._names_cpu = found.names_cpu_seconds
         self._start_cpu = max(0.0, found.cpu_seconds - found.names_cpu_seconds - found.census_cpu_seconds)
-        if self._cpu_per_object == CPU_SECONDS_PER_OBJECT:  # A machine that is slow or busy takes longer for both.
-            self._cpu_per_object *= max(1.0, self._start_cpu / START_CPU_SECONDS)
         if found.census is not None and found.census.complete:
             count = self._object_count(asked.used_bytes, asked.worker)
             self._cpu_per_object = max(MIN_CPU_PER_OBJECT, found.census_cpu_seconds / count)
