@@ -17,10 +17,8 @@ from memwatch.diagnosis.whole_heap.memory_of_c_objects import references_in_c_me
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
 INSTANCE_DICT = "__dict__"
-THROUGH = dict.fromkeys(("list", "tuple", "deque", "queue", "ndarray"), "[i]") | {
-    "dict": "[k]",
-    "set": "{i}",
-}  # by shape
+# What leads through a container, by its shape.
+THROUGH = dict.fromkeys(("list", "tuple", "deque", "queue", "ndarray"), "[i]") | {"dict": "[k]", "set": "{i}"}
 CELL = "cell"
 BASE = ".base"  # of a view: what holds the view holds both
 _MAX_KEYS = 8  # A dict that holds more of the objects shows each key as [k] (chosen).
