@@ -116,7 +116,7 @@ def test_a_pipe_in_the_place_of_the_log_is_told_once_and_blocks_nothing(folder: 
         run.say("Generation 1 / 9")
         until(log.exists)
         with memwatch(folder, "--pid", str(run.pid), "--log", "run.log", *QUIET) as watch:
-            until(lambda: watch.named("attached"))
+            until(lambda: 1 in generations(watch))
             log.rename(folder.path / "run.log.1")  # the trainer has it open
             os.mkfifo(log)
             until(lambda: watch.named("source_failed"))
