@@ -13,7 +13,7 @@ from support.guest import Guest
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
-# Minutes each; `killed` is told in test_cgroup_v2, too.
+# These take minutes; test_cgroup_v2 covers what `killed` does.
 LONG = ("reset_clock", "crammed", "crowded", "lowered", "killed")
 CORES = {"crammed": 2}
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"

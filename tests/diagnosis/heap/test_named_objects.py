@@ -405,7 +405,6 @@ import asyncio, queue, sys
 class Slots:
     __slots__ = ("data", "error")
     def __init__(self): self.data = bytes(3000)
-class Failed(Exception): pass
 def kept(n):
     data = bytes(3000)
     def later(): return unset, data

@@ -39,7 +39,7 @@ LINES = {
         "error: (-4:Insufficient memory) Failed to allocate 6220800 bytes in function 'OutOfMemoryError'",
         "$ Torch: not enough memory: you tried to allocate 12GB. Buy new RAM! at /aten/src/TH/THGeneral.cpp:204",
         "PANIC: unprotected error in call to Lua API (not enough memory)",
-        "/root/torch/install/bin/luajit: not enough memory",
+        "luajit: not enough memory",
         "forrtl: severe (41): insufficient virtual memory",
         "OSError: [WinError 1455] The paging file is too small for this operation to complete.",
     ),

@@ -1,5 +1,5 @@
 #!/usr/bin/env -S PYTHONPATH=/srv/memwatch/tests python3
-"""A watch that stands still is begun anew by systemd; how a trainer ended meanwhile is told afterwards."""
+"""systemd restarts a watch that stands still; memwatch tells afterwards how a trainer ended meanwhile."""
 
 from support.here import SLOW, machine
 from support.machine import WATCH, configuration

@@ -6,7 +6,6 @@ import gc
 import os
 import resource
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
@@ -73,7 +72,7 @@ from memwatch.sources.target.target_facts import (
     require_own_proc,
 )
 from memwatch.system import json_and_yaml, package_data, private_files, process_priority
-from memwatch.system.clock import Sleeper, process_age_seconds
+from memwatch.system.clock import Sleeper, process_age_seconds, process_start_t
 
 if TYPE_CHECKING:
     from memwatch.outputs.terminal.live_view_terminal import LiveView
@@ -350,7 +349,7 @@ class TrainerWatch:
 
     def _open_log(self) -> LogSource | ChosenLog:
         named, presets = self._config.log.paths, configured_presets(self._config)
-        began_t = time.time() - process_age_seconds(self._facts.target.start_ticks)
+        began_t = process_start_t(self._facts.target.start_ticks)
         require_one_log(named)
         if not named and self._child is not None:
             return LogSource(self._child.log, presets, catch_up=False)

@@ -36,6 +36,11 @@ def process_age_seconds(start_ticks: int) -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
+def process_start_t(start_ticks: int) -> float:
+    """Return the Unix time when such a process began."""
+    return time.time() - process_age_seconds(start_ticks)
+
+
 @contextmanager
 def signal_handlers(numbers: Iterable[int], handle: Callable[[int], object]) -> Iterator[None]:
     """Call `handle` with each of these signals that memwatch gets, until the block ends."""

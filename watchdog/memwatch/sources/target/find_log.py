@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
@@ -18,7 +17,7 @@ from memwatch.sources.procfs import read_children, read_lineage
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
 from memwatch.sources.tensorboard_events import EVENT_FILE
 from memwatch.sources.trainer_state_files import STATE_FILE
-from memwatch.system.clock import process_age_seconds
+from memwatch.system.clock import process_start_t
 
 SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)
 _MAX_ANCESTORS, _MAX_PROCESSES = 3, 64  # of a pipeline (python | tee, in a script), and of the trainer's own (chosen)
@@ -155,7 +154,7 @@ def _latest(written: list[tuple[float, str]]) -> list[str]:
 
 def _walk(facts: TargetFacts) -> Iterator[_Entry]:
     """Yield name, path and status of its user's files in its folder that were written since it began."""
-    began, left = time.time() - process_age_seconds(facts.target.start_ticks), _MAX_ENTRIES
+    began, left = process_start_t(facts.target.start_ticks), _MAX_ENTRIES
     own = f"/proc/{facts.target.pid}/cwd"  # in a container its path leads elsewhere from here
     folders = [(facts.cwd if _identity(facts.cwd) == _identity(own) else own, 0)] if facts.cwd else []
     for folder, depth in folders:
