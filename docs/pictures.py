@@ -15,7 +15,7 @@ from memwatch.core.events import Notice
 from memwatch.core.measurements import HOST
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_duration
-from memwatch.history.csv_trace import read_trace, replay_notices
+from memwatch.history.trace_files import read_trace, replay_notices
 from memwatch.outputs.charts.panels import forecast_panel, memory_panel
 from memwatch.outputs.charts.run_data import FORECAST_EVENTS, RunData, build_run_data
 from memwatch.outputs.charts.svg_axes_and_marks import ChartAxis, LineMark, Mark, PolygonMark

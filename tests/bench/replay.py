@@ -26,7 +26,7 @@ from typing import Any
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.engine import Engine
 from memwatch.core.events import Sampled
-from memwatch.history.csv_trace import read_batches, read_trace, replay_notices
+from memwatch.history.trace_files import read_batches, read_trace, replay_notices
 from support.measure import median
 
 GB = 10**9

@@ -22,7 +22,7 @@ PLACES = {  # the name in pyproject.toml -> the name that is imported, and the m
     "wandb": ("wandb", "outputs/trackers/wandb_writer.py"),
     "mlflow-skinny": ("mlflow", "outputs/trackers/mlflow_writer.py"),
     "tensorboard": ("tensorboard", "outputs/trackers/tensorboard_writer.py"),
-    "pyarrow": ("pyarrow", "history/parquet_trace.py"),
+    "pyarrow": ("pyarrow", "history/trace_files.py"),
     "apprise": ("apprise", "outputs/trackers/apprise_sender.py"),
 }
 NOT_IMPORTED = {"py-spy"}  # a program that is run

@@ -15,7 +15,7 @@ from memwatch.app import load_and_replay_run
 from memwatch.app.load_and_replay_run import rejudge
 from memwatch.cli import history_commands
 from memwatch.config.settings import Config
-from memwatch.history import csv_trace, stored_runs
+from memwatch.history import stored_runs, trace_files
 from memwatch.outputs.html import report_page as pages
 from memwatch.outputs.html import run_comparison
 from memwatch.outputs.status_json import snapshot_to_dict
@@ -143,6 +143,6 @@ def _read(path: Path) -> None:
         )
         run_comparison.render_comparison_text(side, side)
         run_comparison.document(side, side)
-        csv_trace.write_trace(stored_runs.event_batches(path, run), io.StringIO())
+        trace_files.write_trace(stored_runs.event_batches(path, run), io.StringIO())
         for watch in rejudge(path, run, lambda share: None):
             assert watch.recomputed is not None

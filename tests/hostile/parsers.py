@@ -37,8 +37,8 @@ from memwatch.diagnosis.heap.stack_frames import line_of
 from memwatch.diagnosis.thread_stacks import parse_stacks
 from memwatch.errors import AbsentError, ConfigError, MemwatchError, SourceError
 from memwatch.history import row_codec
-from memwatch.history.csv_trace import read_batches
 from memwatch.history.row_codec import decode_event
+from memwatch.history.trace_files import read_batches
 from memwatch.outputs.http.client_access import AccessPolicy
 from memwatch.outputs.http.password_hashes import Passwords
 from memwatch.outputs.http.routes import RequestError, parse_request
@@ -65,9 +65,9 @@ from memwatch.sources.memory import (
     tmpfs,
 )
 from memwatch.sources.progress import marks
+from memwatch.sources.progress.progress_files import TensorBoardEvents
 from memwatch.sources.target import systemd_unit, target_facts
 from memwatch.sources.target.target_facts import is_torchrun
-from memwatch.sources.tensorboard_events import TensorBoardEvents
 from memwatch.system import json_and_yaml
 from memwatch.system.json_and_yaml import to_shown_json
 from support.examinations import examined

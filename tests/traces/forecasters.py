@@ -14,7 +14,7 @@ from typing import Any
 
 from memwatch.config.load import load_config
 from memwatch.core.decision.policy import Policy
-from memwatch.history.csv_trace import replay_notices
+from memwatch.history.trace_files import replay_notices
 
 Line = dict[str, Any]
 Forecaster = Callable[[Path, float | None], list[Line]]  # a trace, seconds that a checkpoint takes -> lines

@@ -65,7 +65,7 @@ from memwatch.core.measurements import (
 )
 from memwatch.core.restart_policy import AttemptProgress
 from memwatch.core.snapshot import Verdict, WatchState
-from memwatch.history.csv_trace import replay_notices
+from memwatch.history.trace_files import replay_notices
 from support.watch import CALM, GB, TARGET, Watch, ends_in, growing, sampled
 
 CHECKPOINT = Policy(checkpoint_seconds=10.0)

@@ -32,7 +32,7 @@ from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.measurements import SignalHandling, Target
 from memwatch.core.sample_windows import PeakRate
 from memwatch.core.snapshot import Snapshot
-from memwatch.history.csv_trace import read_trace, replay_notices
+from memwatch.history.trace_files import read_trace, replay_notices
 from support.watch import TARGET
 
 GB = 10**9

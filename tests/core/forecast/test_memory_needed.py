@@ -9,9 +9,9 @@ import pytest
 
 from core.forecast.test_time_to_limit import course, line
 from memwatch.core.forecast.generation_profile import GenerationProfile
-from memwatch.core.forecast.memory_needed import memory_needed
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak
 from memwatch.core.forecast.piecewise_trend import BaselinePoint, fit_trend
+from memwatch.core.forecast.time_to_limit import memory_needed
 
 NOW, LEVEL, GROWTH = 12.0, 220.0, 10.0  # of `course(line())`: generations, bytes, bytes a generation
 

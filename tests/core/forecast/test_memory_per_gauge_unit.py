@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from memwatch.core.forecast.memory_per_gauge_unit import UnitGrowth, fit_unit_growth
+from memwatch.core.forecast.growth_axes import UnitGrowth, fit_unit_growth
 
 MB = 1e6
 PER_TRANSITION = 0.435 * MB

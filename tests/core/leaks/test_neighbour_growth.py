@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memwatch.core.leaks.neighbour_growth import MIN_READINGS, READINGS, NeighbourGrowthTracker
+from memwatch.core.leaks.growth_attribution import MIN_READINGS, READINGS, NeighbourGrowthTracker
 from memwatch.core.measurements import Neighbour, Neighbours
 
 MB = 10**6

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.core.proc_stat import ProcStat
-from memwatch.sources.memory.job_membership import JobMembership, is_job_cgroup, shares_job
+from memwatch.sources.memory.cgroup_neighbours import JobMembership, is_job_cgroup, shares_job
 from memwatch.sources.procfs import read_stat
 from support.fakeproc import FakeProc
 

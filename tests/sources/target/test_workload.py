@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memwatch.core.trainer_rules import Workload
-from memwatch.sources.target.workload import read_cgroups, read_workload
+from memwatch.sources.target.target_facts import read_cgroups, read_workload
 
 UID = "8a7c1111-2222-3333-4444-555566667777"
 ID = "9c0f" * 16

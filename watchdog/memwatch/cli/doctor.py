@@ -35,9 +35,9 @@ from memwatch.sources.memory.cgroup import CgroupReader
 from memwatch.sources.memory.kernel_oom_log import KmsgReader, require_kernel_pid_namespace
 from memwatch.sources.memory.memory_wakeup import CgroupWaker
 from memwatch.sources.procfs import read_stat
+from memwatch.sources.progress.progress_files import STATE_FILE
 from memwatch.sources.target.find_log import find_logs
 from memwatch.sources.target.target_facts import TargetFacts, is_same_process, read_target_facts
-from memwatch.sources.trainer_state_files import STATE_FILE
 from memwatch.system import json_and_yaml, process_priority
 from memwatch.system.clock import SystemClock
 

@@ -19,7 +19,7 @@ from memwatch.config.settings import Config
 from memwatch.core.snapshot import EarlierRun
 from memwatch.core.text_and_units import format_duration, printable
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.history import csv_trace, parquet_trace, stored_runs
+from memwatch.history import stored_runs, trace_files
 from memwatch.outputs.html import report_page, run_comparison
 from memwatch.outputs.status_json import jsonable, snapshot_to_dict
 from memwatch.outputs.terminal.command_progress import ProgressBar
@@ -141,17 +141,17 @@ def export(flags: Mapping[str, Any]) -> int:
     output = _output(flags)
     parquet = output if output is not None and output.suffix == ".parquet" else None
     if parquet is not None:
-        parquet_trace.check_parquet()
+        trace_files.check_parquet()
     config = config_from_flags(flags)
     path = load_and_replay_run.history_path(config, os.environ, flags.get("runs", ""))
     run = load_and_replay_run.find_run(path, flags.get("run_id"))
     if parquet is not None:
         with ProgressBar(PROGRESS_LABEL) as progress:
             events = progress.track(stored_runs.event_batches(path, run), run.elapsed_share)
-            parquet_trace.write_parquet(events, parquet)
+            trace_files.write_parquet(events, parquet)
         return ExitCode.ENDED
     with _open(output) as file, ProgressBar(PROGRESS_LABEL, is_wanted=not file.isatty()) as progress:
-        csv_trace.write_trace(progress.track(stored_runs.event_batches(path, run), run.elapsed_share), file)
+        trace_files.write_trace(progress.track(stored_runs.event_batches(path, run), run.elapsed_share), file)
     return ExitCode.ENDED
 
 

@@ -21,7 +21,7 @@ from memwatch.core.events import Notice, begin_t
 from memwatch.core.snapshot import Snapshot
 from memwatch.core.text_and_units import format_bytes, format_duration
 from memwatch.errors import ConfigError, ExitCode
-from memwatch.history.csv_trace import read_batches, read_trace, replay_notices
+from memwatch.history.trace_files import read_batches, read_trace, replay_notices
 from memwatch.outputs.terminal.command_progress import ProgressBar
 from memwatch.outputs.terminal.plain_and_json_lines import NoticeFilter
 from memwatch.system.json_and_yaml import to_shown_json

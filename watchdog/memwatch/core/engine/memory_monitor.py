@@ -19,7 +19,7 @@ from memwatch.core.engine.severity import resource_severity
 from memwatch.core.events import Action, HookRan, Interrupt, SampleBatch, Signalled, Signalling
 from memwatch.core.forecast.outlook import ForecasterProtocol, Outlook
 from memwatch.core.generation_ledger import Boundary, GenerationLedger
-from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
+from memwatch.core.leaks.growth_attribution import NeighbourGrowthTracker
 from memwatch.core.measurements import HOST, OWN_LIMIT, CgroupMemory, Limit, Sample, TreeMemory, Usage, is_tmpfs
 from memwatch.core.memory_accounting import gpu_usage, is_copy_on_write_material
 from memwatch.core.snapshot import Gauge, NeighbourGrowth, PlannedInterrupt, ResourceView, WatchState

@@ -20,7 +20,7 @@ from memwatch.core.forecast.outlook import (
     Outlook,
     UseByOthers,
 )
-from memwatch.core.leaks.neighbour_growth import NeighbourGrowthTracker
+from memwatch.core.leaks.growth_attribution import NeighbourGrowthTracker
 from memwatch.core.measurements import Limit, Usage
 from memwatch.core.memory_accounting import is_cgroups
 from memwatch.core.robust_statistics import robust_sd, straight_line

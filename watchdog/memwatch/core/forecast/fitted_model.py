@@ -10,16 +10,18 @@ from itertools import pairwise
 from memwatch.core.forecast.generation_profile import GenerationProfile, fit_profile
 from memwatch.core.forecast.generation_tracker import USUAL_GENERATIONS, GenerationTracker
 from memwatch.core.forecast.growth_axes import (
+    WITHOUT_START,
     CycleIndex,
     ElapsedTime,
     GaugeLevel,
     GaugeReadings,
     GenerationSchedule,
     Regressor,
+    UnitGrowth,
     fit_schedule,
+    fit_unit_growth,
 )
 from memwatch.core.forecast.growth_models import GrowthModel
-from memwatch.core.forecast.memory_per_gauge_unit import WITHOUT_START, UnitGrowth, fit_unit_growth
 from memwatch.core.forecast.outlook import GrowthRate
 from memwatch.core.forecast.periodic_peaks import PeriodicPeak, periodic_peak_of_bins
 from memwatch.core.forecast.piecewise_trend import (

@@ -27,7 +27,6 @@ from memwatch.core.forecast.generation_tracker import GenerationTracker, Sawtoot
 from memwatch.core.forecast.growth_axes import GaugeReadings, GenerationSchedule
 from memwatch.core.forecast.growth_models import GrowthModel
 from memwatch.core.forecast.interval_calibration import IntervalCalibration
-from memwatch.core.forecast.memory_needed import memory_needed
 from memwatch.core.forecast.outlook import (
     LIMIT_CHANGE_SHARE,
     NOBODY,
@@ -44,6 +43,7 @@ from memwatch.core.forecast.time_to_limit import (
     TimeToLimit,
     TimeToLimitDistribution,
     UncertainSchedule,
+    memory_needed,
     time_to_limit_distribution,
 )
 from memwatch.core.sample_windows import PeakRate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +22,8 @@ from memwatch.core.examination import (
     StackGrowth,
 )
 from memwatch.core.leaks.examination_history import ExaminationHistory, ExaminationRecord
+from memwatch.core.measurements import Neighbours
+from memwatch.core.robust_statistics import straight_line
 from memwatch.core.snapshot import Gauge, NeighbourGrowth
 from memwatch.core.text_and_units import without_main_module
 
@@ -330,3 +332,46 @@ def by_line(credits: Iterable[StackGrowth]) -> tuple[LineGrowth, ...]:
             sizes[next((frame for frame in credit.frames if not frame.installed), credit.frames[0])] += credit.bytes
     total = sum(sizes.values())
     return tuple(LineGrowth(frame, size, round(size / total, 4)) for frame, size in sizes.most_common() if size)
+
+
+READINGS = (
+    32  # Latest readings whose slope is the growth; they are 2 s apart at first, later 1/200 of the time (chosen).
+)
+MIN_READINGS = 3  # Fewer show no trend (chosen).
+
+
+class NeighbourGrowthTracker:
+    """Follows the readings of the neighbours of one trainer process."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, Neighbours]] = deque(maxlen=READINGS)
+
+    def begin_attempt(self) -> None:
+        self._readings.clear()
+
+    @property
+    def latest(self) -> Neighbours | None:
+        return self._readings[-1][1] if self._readings else None
+
+    def add(self, t: float, neighbours: Neighbours) -> None:
+        latest = self.latest
+        if latest is not None and latest.cgroup != neighbours.cgroup:  # the limit of another level is the nearest now
+            self._readings.clear()
+        self._readings.append((t, neighbours))
+
+    def growth(self, counts_others: bool) -> NeighbourGrowth | None:
+        """Return the growth, None before it is known; `counts_others`: the memory that is forecast is the cgroup's."""
+        if len(self._readings) < MIN_READINGS:
+            return None
+        times = [t for t, _ in self._readings]
+        others = straight_line(times, [each.others_bytes for _, each in self._readings]).slope
+        members = straight_line(times, [each.members_bytes for _, each in self._readings]).slope
+        before = {each.pid: each.bytes for each in self._readings[0][1].largest}
+        grown = [(each.bytes - before.get(each.pid, 0), each) for each in self._readings[-1][1].largest]
+        rising = [each for more, each in sorted(grown, key=lambda pair: -pair[0]) if more > 0]
+        return NeighbourGrowth(
+            others_per_second=others if counts_others else 0.0,
+            members_per_second=members,
+            largest_other=next((each for each in rising if not each.member), None) if counts_others else None,
+            largest_member=next((each for each in rising if each.member), None),
+        )

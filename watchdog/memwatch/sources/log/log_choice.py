@@ -16,8 +16,7 @@ from memwatch.errors import ConfigError, SourceError
 from memwatch.sources.log.log_source import LogSource
 from memwatch.sources.log.log_tail import STDIN
 from memwatch.sources.log.marker_presets import Preset
-from memwatch.sources.tensorboard_events import EVENT_FILE, TensorBoardEvents
-from memwatch.sources.trainer_state_files import STATE_FILE, TrainerStateFiles
+from memwatch.sources.progress.progress_files import EVENT_FILE, STATE_FILE, TensorBoardEvents, TrainerStateFiles
 
 CHECK_SECONDS = 5.0  # between two looks at which logs there are: the start of a rank takes as long (chosen)
 # A log without a marker for so long is left for the next one, and one that is not written for so long for one that was

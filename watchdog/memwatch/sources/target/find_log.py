@@ -14,9 +14,8 @@ from memwatch.errors import SourceError
 from memwatch.sources.checkpoint_files import name_suggests_checkpoint
 from memwatch.sources.kernel_files import read_whole
 from memwatch.sources.procfs import read_children, read_lineage
+from memwatch.sources.progress.progress_files import EVENT_FILE, STATE_FILE
 from memwatch.sources.target.target_facts import TargetFacts, reachable_path
-from memwatch.sources.tensorboard_events import EVENT_FILE
-from memwatch.sources.trainer_state_files import STATE_FILE
 from memwatch.system.clock import process_start_t
 
 SEARCH_SECONDS = 60.0  # for how long a log is looked for: a trainer that has none by then writes none (chosen)

@@ -31,7 +31,7 @@ from memwatch.sources.target.process_table import (
     there_are_gpus,
 )
 from memwatch.sources.target.systemd_unit import read_unit
-from memwatch.sources.target.workload import read_cgroups
+from memwatch.sources.target.target_facts import read_cgroups
 
 OPTIONS = "--pid PID, --pidfile FILE, --match REGEX, --unit NAME and --cgroup PATH"
 _MAX_LISTED = 8  # processes in an error

@@ -24,8 +24,7 @@ from memwatch.sources.target.process_table import (
     read_programs,
     there_are_gpus,
 )
-from memwatch.sources.target.target_facts import identify, read_environ
-from memwatch.sources.target.workload import read_cgroups, read_workload
+from memwatch.sources.target.target_facts import identify, read_cgroups, read_environ, read_workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 from memwatch.core.events import GenerationSeen
 from memwatch.errors import SourceError
-from memwatch.sources.trainer_state_files import TrainerStateFiles
+from memwatch.sources.progress.progress_files import TrainerStateFiles
 
 
 def save(folder: Path, step: int, *, last: int = 1250, losses: int = 3, t: float | None = None) -> Path:

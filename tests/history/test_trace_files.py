@@ -16,7 +16,7 @@ from memwatch.core.engine.status_sentence import to_json_line
 from memwatch.core.events import Attached, CheckpointSeen, GaugeSeen, GenerationSeen, PhaseSeen, Sampled
 from memwatch.core.measurements import Limit, Sample, Target, Usage
 from memwatch.errors import ConfigError, MemwatchError
-from memwatch.history.csv_trace import read_trace, replay_notices, write_trace
+from memwatch.history.trace_files import read_trace, replay_notices, write_trace
 from traces.score import Task, score
 
 HEADER = "t,rss,limit,gen,phase,total_gens,gpu_used,gpu_limit\n"

@@ -1,4 +1,4 @@
-"""Recorded traces (CSV): read as the events of a watch, replayed through the engine, and written from a run's events.
+"""Recorded traces (CSV): read as the events of a watch, replayed, and written from a run's events, also as Parquet.
 
 A trace has a header and one row per sample: `t` in seconds; `rss`, `limit`, `gpu_used` and `gpu_limit` in bytes; `gen`
 as the program counts, `unit`, `phase`, `total_gens`; `driver` and `driver_capacity`, a gauge of its log, or `gauges`,
@@ -23,6 +23,7 @@ import io
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -523,3 +524,35 @@ def _update_logged(logged: dict[str, Cell], event: Event) -> None:
         logged["total_gens"] = event.total
     elif isinstance(event, PhaseSeen):
         logged["phase"] = event.phase if event.at == "start" else None
+
+
+_FLOATS, _TEXTS = ("t", "gen", "age"), ("unit", "phase", "gauges", "checkpoint")  # the other columns are whole numbers
+
+
+def check_parquet() -> None:
+    """Raise ConfigError where pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        hint = "pip install 'memwatch[parquet]', or export to a file.csv"
+        raise ConfigError("Parquet needs pyarrow, which is not installed", hint) from error
+
+
+def write_parquet(events: Iterable[Event | SampleBatch], path: Path) -> None:
+    """Write a row for each sample to `path`: numbers and texts; what is not known is null."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    with tempfile.TemporaryFile() as rows:
+        text = io.TextIOWrapper(rows, encoding="utf-8", newline="")
+        write_trace(events, text)
+        text.flush()
+        rows.seek(0)
+        types = dict.fromkeys(TRACE_COLUMNS, pyarrow.int64())
+        types |= dict.fromkeys(_FLOATS, pyarrow.float64()) | dict.fromkeys(_TEXTS, pyarrow.string())
+        table = csv.read_csv(rows, convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True))
+        text.detach()
+    try:
+        parquet.write_table(table, path)
+    except OSError as error:
+        raise ConfigError(f"-o {path}: {error.strerror or error}", "name a file that can be written") from error

@@ -13,7 +13,7 @@ import pytest
 
 from memwatch.core.events import GenerationSeen
 from memwatch.errors import SourceError
-from memwatch.sources.tensorboard_events import EVENT_FILE, TensorBoardEvents
+from memwatch.sources.progress.progress_files import EVENT_FILE, TensorBoardEvents
 from support.wheels import TRACKERS
 
 VERSION = b"\x09" + bytes(8) + b"\x1a\x0dbrain.Event:2"
