@@ -42,6 +42,8 @@ _AT_RESULT = re.compile(rf"\d[.,]\d|[a-z]: ?-?\d+$|{_RESULT}", re.IGNORECASE)
 _RESULT_BEFORE = re.compile(_RESULT, re.IGNORECASE)
 # iteration 50-----9950 left | epoch 3: 7 epochs remaining
 _LEFT = re.compile(r"\W{0,80}(?P<left>[0-9]{1,15})(?: [a-z]{4,12})? (?:left|remain\w{0,3}|to go)\b", re.IGNORECASE)
+# Epoch 3 (3/200)
+_AGAIN = re.compile(r" ?[(\[](?P<index>[0-9]{1,9}) ?/ ?(?P<total>[0-9]{1,9})[)\]]")
 _DIGITS = re.compile(r"[0-9]+")
 _MAY_BE_OF = re.compile(r"[0-9][ ]{0,2}(?:/|of)[ ]{0,2}[0-9]")
 # `loss: 0.31, `: figures in a bar's description
@@ -76,6 +78,12 @@ _OPEN_BAR = re.compile(
     rf"(?P<description>.{{0,200}}?)(?::[ ]{{1,4}}|(?<![\w.]))(?P<done>[0-9]{{1,15}}|{ROUNDED}[kM])(?P<total>(?!))?"
     r"[ ]?(?!i?B )[a-z]{1,20}[ ]\[[0-9:]{4,12},[ ][^\]]{0,400}/[^\]]{0,400}\]"
 )
+# Progress on: train 12.5kit/200kit rate:6.5it/s remaining:1:03 elapsed:02:02 postfix:-, of tqdm-loggable
+_LOGGED_BAR = re.compile(
+    rf"Progress on:(?P<description>.{{0,200}}?) (?P<done>{ROUNDED}[kM]|[0-9]{{1,15}})(?:\.[0-9]{{1,2}})?[a-z]{{2,20}}/"
+    rf"(?P<total>{ROUNDED}[kM]|[0-9]{{1,15}})[a-z]{{2,20}}"
+    r" rate:(?P<rate>\S{1,40}) remaining:.{0,400}"
+)
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
 _PREPARATION = re.compile(
     r"\b(?:(?:down|up)?load|fetch|tokeni[sz]|map\b|filter|generating \w+ split|eval|valid|test|sanity|predict|infer"
@@ -103,6 +111,8 @@ def match_bar(text: str) -> re.Match[str] | None:
     if "% " in text and "<" in text and (bar := _BARLESS.match(text)):
         return bar
     if "/" in text and " [" in text and (bar := _OPEN_BAR.match(text)):
+        return bar
+    if " rate:" in text and (bar := _LOGGED_BAR.match(text)):
         return bar
     return _LINE_BAR.match(text) if "━" in text else None
 
@@ -278,6 +288,9 @@ class CounterFinder:
         counter.is_rounded |= mention.is_rounded
         if mention.total is None and (left := _LEFT.match(rest)):
             mention = mention._replace(total=counter.total_of_left(mention.number, int(left["left"])))
+        if mention.total is None and (again := _AGAIN.match(rest)):
+            total = counter.total_told_again(mention.number, int(again["index"]), int(again["total"]))
+            mention = mention._replace(total=total)
         is_index = mention.is_known_unit and not mention.plural and not at
         changed = is_index and self._count_in_all_lines(line, counter.family, mention, shown_at)
         if not at:

@@ -41,7 +41,7 @@ MEASURED_NOUNS = frozenset(
 # did chunk 3 | E3 | [3]
 _INTEGER = re.compile(rf"(?:(?<![\w.])|(?<=\b[A-Za-z])|(?<=\b[A-Za-z]{{2}}))(?:{_GROUPED}|[0-9]{{1,15}}(?![\w.]))")
 _NUMBER = re.compile(rf"{_GROUPED}|[0-9]+|F+")  # of a line whose other numbers are masked
-_IN_PATH = re.compile(r"[A-Za-z]\S{0,60}/\S{0,60}$")  # what is before `12/2020` in NY/A-12/2020
+_IN_PATH = re.compile(r"[A-Za-z][^\s()\[\]]{0,60}/[^\s()\[\]]{0,60}$")  # what is before `12/2020` in NY/A-12/2020
 _UNIT_OF_RATE = re.compile(r"(?<!\S)#/[A-Za-z]+(?!\S)")  # 1h54m/Msamples
 _OF_TOTAL = re.compile(r"[ ]{0,12}(?:/|of)[ ]{0,12}([0-9]{1,15})(?![\w.%])")
 _NOUN_AFTER = re.compile(r" ([^\W\d_]{3,20})")  # The 3 communication accuracy: 13.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -106,6 +107,7 @@ class LogCounter(Progression):
         self.was_selected = False  # as the primary counter, now or before
         self._total_changes = 0  # totals that it has passed
         self._sum_with_left = 0  # see total_of_left
+        self._told_again: tuple[float, float] | None = None  # see total_told_again: the latest index, and how far apart
         self.has_ended = False  # it is at its total: what comes after it is something else
         self.is_training = False  # a bar that says so: no preparation
         self._at = ""
@@ -165,6 +167,18 @@ class LogCounter(Progression):
         """Return the total, given how many are left at this index: where the one before came to the same."""
         before, self._sum_with_left = self._sum_with_left, index + left
         return before if before == self._sum_with_left else None
+
+    def total_told_again(self, index: float, again: int, total: int) -> int | None:
+        """Return the total behind a second index, where the two have gone up together: `Epoch 3 (3/200)`.
+
+        Of `Epoch 3 (12/200)`, the second one is the batch.
+        """
+        before, apart = self._told_again, again - index
+        if before is None and abs(apart) <= 1:
+            self._told_again = index, apart
+        elif before is None or before[1] != apart:
+            self._told_again = index, math.nan
+        return total if before is not None and before[1] == apart and index > before[0] else None
 
     def _checked_total(self, index: float, total: int | None) -> int | None:
         """Return `total` unless the index has passed it, or some that it was printed with: then it was none."""

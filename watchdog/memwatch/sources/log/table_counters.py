@@ -11,6 +11,7 @@ from memwatch.sources.log.unit_mentions import unit_from_name
 _MAX_COLUMNS = 128  # of a header; RL tables of statistics have 60 (seen)
 _MAX_ROWS = 1024  # that are remembered, to know them when the table is drawn again
 _OTHER_LINES = 8  # lines that are no rows, after which a header without rows is dropped
+_HEADER_CELLS = 3  # of a header that names no unit, at least (chosen)
 _OTHER_BARS = 64  # drawings of bars, in their place (chosen)
 # 12  1.5e-3  8.55G  nan  [1.81e+03, of a list  15:47:08  -69.4*, with a note below
 _NUMBER = re.compile(
@@ -67,6 +68,7 @@ class TableReader:
         self._width = 0  # cells of its rows; 0 before the first one
         self._other_lines_left = self._bars_left = 0
         self._rows: OrderedDict[int, int] = OrderedDict()  # index -> hash of its latest row
+        self._is_beside_another = False  # a header of another table came after its own
         self.header_count = 0  # headers that differ from the one before
         self.template_undecided = False  # the latest line was a header, or no row because of its number alone
 
@@ -95,6 +97,8 @@ class TableReader:
         may_be_header = first[0][0].isalpha() or first[0][0] == "#"
         if row is None and may_be_header and not _HAS_NUMBER.search(text) and (columns := _columns_of_header(text)):
             self._begin(columns)
+        elif row is None and may_be_header and self._width and _is_other_header(text):
+            self._is_beside_another = self.template_undecided = True
         elif row is None and self._columns and not self._width and not is_separator(text):
             self._other_lines_left -= 1
             if self._other_lines_left <= 0:
@@ -112,7 +116,7 @@ class TableReader:
         if columns != self._columns:
             self._columns, self._width, self._bars_left = columns, 0, _OTHER_BARS
             self.header_count += 1
-        self._other_lines_left = _OTHER_LINES
+        self._other_lines_left, self._is_beside_another = _OTHER_LINES, False
 
     def _row(self, text: str, columns: _Columns) -> tuple[str, int, int, int | None] | None:
         cells = list(_CELLS[columns.cells].finditer(text))
@@ -124,7 +128,8 @@ class TableReader:
             return None
         if columns.cells != "gaps" and abs(len(cells) - (self._width or len(cells))) > 1:
             return None
-        may_differ = columns.cells == "gaps" and columns.column == 0 and self._width  # the last cells may be empty
+        # The last cells may be empty, but for those below another table's header.
+        may_differ = columns.cells == "gaps" and columns.column == 0 and self._width and not self._is_beside_another
         if columns.cells in ("gaps", "borders") and len(cells) != columns.width and not may_differ:
             return None
         self._width, index = self._width or len(cells), int(whole[1])
@@ -163,6 +168,12 @@ def _columns_of_header(text: str) -> list[_Columns]:
     if by_word and (by_word[0].column == 0 or 3 <= len(cells) == len(words)):
         return by_word + by_gap
     return []
+
+
+def _is_other_header(text: str) -> bool:
+    """Whether a line without numbers is the header of another table: single words, with two spaces or more between."""
+    cells = _CELLS["gaps"].findall(text.replace("\t", "  "))
+    return len(cells) >= _HEADER_CELLS and not _HAS_NUMBER.search(text) and not any(" " in cell for cell in cells)
 
 
 def _named_column(text: str, kind: str) -> list[_Columns]:
