@@ -41,7 +41,7 @@ class Slotted:
 def evolve(generations):
     n_generations = generations
     for gen in range(1, n_generations + 1):
-        time.sleep(0.05)
+        time.sleep(0.2)
     time.sleep(60)
 
 

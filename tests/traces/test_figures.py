@@ -18,7 +18,7 @@ from traces.judge import Figures, Judgement, figures
 from traces.score import data_tasks, score, tasks
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "data"
-SEEDS = (HELD_OUT + 2, HELD_OUT + 3)
+SEEDS = (HELD_OUT + 2,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def test_every_trace_is_replayed_to_its_end(seed: int) -> None:
 
 def test_the_figures_of_the_held_out_corpus_keep_their_floors() -> None:
     total = figures([j for seed in SEEDS for j in scored(seed)])
-    assert total.traces >= 120
+    assert total.traces >= 60
     assert CORPUS.broken(total) == [], total.wrong
 
 
@@ -104,6 +104,7 @@ def test_the_figures_of_the_shared_traces_keep_their_floors() -> None:
     assert SHARED_TRACES.broken(total) == [], total.wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"no labelled traces in {SHARED}")
 def test_the_aggressive_profile_saves_all_of_them_and_interrupts_no_healthy_one() -> None:
     total = figures([score(task, "aggressive") for task in data_tasks(SHARED)])

@@ -14,7 +14,7 @@ from trust.cases import FAMILIES, draw
 from trust.figures import Figures, bars, is_wrong, results
 from trust.judge import Outcome, judged
 
-SEEDS = range(5)  # of each family
+SEEDS = range(3)  # of each family
 PAGE, KEPT = tables.PAGE.read_text(), tables.kept()
 SUMMARY = (tables.ROOT / "docs" / "trust.md").read_text()
 DECISIONS = ("decisions", "unseen")

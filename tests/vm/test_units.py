@@ -13,8 +13,8 @@ from support.guest import Guest
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
-# These take minutes; test_cgroup_v2 covers what `killed` does.
-LONG = ("reset_clock", "crammed", "crowded", "lowered", "killed")
+# These take minutes; test_cgroup_v2 covers what `killed` does, tests/systemd what `stood_still` does.
+LONG = ("reset_clock", "crammed", "crowded", "lowered", "killed", "stood_still")
 CORES = {"crammed": 2}
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
 
