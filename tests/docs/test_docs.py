@@ -10,6 +10,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,7 @@ def test_the_check_of_command_lines_finds_what_is_wrong() -> None:
 # --- events ---------------------------------------------------------------------------------------------------------
 
 
+@cache
 def emitted() -> dict[str, set[str]]:
     """The events that the core tells and the fields of each, read from its calls of Notice()."""
     found: dict[str, set[str]] = {}
@@ -229,6 +231,7 @@ def outlook_fields() -> set[str]:
     return set(forecast_fields(Usage("host", 1, None), None, Outlook(Verdict.STABLE, None, None)))
 
 
+@cache
 def documented() -> dict[str, set[str]]:
     """The table of events; "outlook" stands for the fields of the table below it."""
     table = {}

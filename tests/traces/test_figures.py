@@ -18,7 +18,7 @@ from traces.judge import Figures, Judgement, figures
 from traces.score import data_tasks, score, tasks
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces" / "data"
-SEEDS = (HELD_OUT + 2,)
+SEEDS = (HELD_OUT + 2, HELD_OUT + 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,16 @@ def scored(seed: int) -> tuple[Judgement, ...]:
     return tuple(score(task) for task in tasks([seed]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_trace_is_replayed_to_its_end(seed: int) -> None:
     assert [(j.id, j.error) for j in scored(seed) if j.error] == []
 
 
+@pytest.mark.thorough
 def test_the_figures_of_the_held_out_corpus_keep_their_floors() -> None:
     total = figures([j for seed in SEEDS for j in scored(seed)])
-    assert total.traces >= 60
+    assert total.traces >= 120
     assert CORPUS.broken(total) == [], total.wrong
 
 
