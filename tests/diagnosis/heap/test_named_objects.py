@@ -431,3 +431,26 @@ def test_what_is_not_set_hides_nothing_and_what_tasks_and_queues_hold_is_found(p
         found = {one.path: one.bytes for one in looked(program.pid).containers}
     for name in ("slots", "closures", "tasks", "waiting"):
         assert found[f"local variable of main: {name}"] == pytest.approx(300 * 3000, rel=0.25), (name, found)
+
+
+CLASSES = """
+import sys
+class Cell:
+    made = []
+    def __init_subclass__(cls): Cell.made.append(cls)
+    def fit(self): return self
+for i in range(400):
+    cell = type(f"Cell{i}", (Cell,), {"weights": bytes([i % 250]) * 50_000})().fit()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("python", NAMES)
+def test_what_classes_keep_that_a_program_makes_has_the_name_of_their_register(python: str) -> None:
+    with running([*needed_python(python).command, "-c", CLASSES]) as program:
+        census = looked(program.pid)
+    found = {one.path: one for one in census.containers}
+    assert found["__main__.Cell.made"].items == 400
+    assert found["__main__.Cell.made"].bytes == pytest.approx(400 * 50_033, rel=0.05)
+    assert ("bytes", "__main__.Cell.made[i].weights") in {(one.type, one.path) for one in census.holders}

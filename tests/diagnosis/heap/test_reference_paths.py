@@ -113,12 +113,17 @@ class Simulator:
     def close(self): pass
 class Schedule: pass
 class Observation: pass
+class Weights: pass
 async def observe(): return Observation()
 async def listen():
     tasks = [asyncio.create_task(observe()) for _ in range(300)]
     await asyncio.sleep(0.01)
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+class Cell:
+    made = []
+    def __init_subclass__(cls): Cell.made.append(cls)
+for i in range(60): type(f"Cell{i}", (Cell,), {"observed": Weights()})
 for i in range(60):
     module = sys.modules[f"rules_{i}"] = types.ModuleType(f"rules_{i}")
     module.SCHEDULE, module.last = Schedule(), Simulator()
@@ -129,10 +134,13 @@ asyncio.run(listen())
 
 @pytest.mark.parametrize("python", NAMES)
 def test_what_waits_what_is_imported_again_and_what_is_registered_is_named(python: str) -> None:
-    census = census_of(python, HELD_OUT_OF_SIGHT, CensusOptions(traced_types=("Observation", "Schedule", "Simulator")))
+    census = census_of(
+        python, HELD_OUT_OF_SIGHT, CensusOptions(traced_types=("Observation", "Schedule", "Simulator", "Weights"))
+    )
     found = {one.type: (one.path, one.count) for one in reversed(census.holders)}
     assert found["__main__.Observation"] == ("local variable of listen: tasks[i].result", 300)
     assert found["__main__.Schedule"] == ("sys.modules[k].SCHEDULE", 60)
+    assert found["__main__.Weights"] == ("__main__.Cell.made[i].observed", 60)
     callbacks = "list[i][i]" if python in ("Debian 3.14", "Debian 3.15") else "method Simulator.close"
     assert found["__main__.Simulator"] == (f"a local variable or C code: {callbacks}.__self__", 60)
 

@@ -317,11 +317,8 @@ class NamedObjects:
         elif name == LRU_CACHE:
             yield _Waiting(obj.word(LRU_CACHE_AT), f"{path}.cache", obj, steps + 1)
         elif shape == "class":
-            own = self._types.type_at(obj.address)
-            if own is not None and self._is_own(own):
-                for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
-                    if not key.startswith("__"):
-                        yield _Waiting(value, f"{own.name}.{key}", obj, steps + 1)
+            for name, value in self._of_class(obj):
+                yield _Waiting(value, name, obj, steps + 1)
         elif shape == "generator":
             variables = self._frames.waiting_variables([obj])
             yield from (_Waiting(value, variable, None, 1) for value, variable in variables.items())
@@ -368,8 +365,13 @@ class NamedObjects:
             if not key.startswith("__") or key == _WARNED:
                 yield _Waiting(value, f"{name}.{key}", None, 1, (namespace, hops))
 
-    def _is_own(self, kind: HeapType) -> bool:
-        return any(kind.name.startswith(f"{module}.") for module in self._own_modules)
+    def _of_class(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
+        """Yield the attributes of a class of the program; nothing for those of installed packages."""
+        own = self._types.type_at(obj.address)
+        if own is not None and any(own.name.startswith(f"{module}.") for module in self._own_modules):
+            for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
+                if not key.startswith("__"):
+                    yield f"{own.name}.{key}", value
 
     def _keyed(self, obj: RemoteObject) -> list[tuple[str, int]] | None:
         """Return the items of a dict whose keys are names in the code; None when others are among them."""
@@ -420,7 +422,10 @@ class NamedObjects:
         if obj is None:
             return None
         kind = obj.heap_type
-        is_data = kind.name in (*_CALLABLE, "cell") or not (is_program(kind) or _is_iterator(kind))
+        may_hold = (
+            kind.name in (*_CALLABLE, "cell") or kind.shape == "class"
+        )  # classes that the program makes as it runs
+        is_data = may_hold or not (is_program(kind) or _is_iterator(kind))
         return self._content(obj, path, level, is_sample) if is_data else _Content()
 
     def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
@@ -481,7 +486,10 @@ class NamedObjects:
             return size, named, len(named)
         if shape == "set":
             return size, [("{i}", one) for one in references if one], obj.count(24)
-        if shape in _TEXTS or shape in ("class", "weak") or (not references and not kind.has_managed_dict):
+        if shape == "class":
+            held = [(name[name.rindex(".") :], value) for name, value in self._of_class(obj)]
+            return size, held, len(held)
+        if shape in _TEXTS or shape == "weak" or (not references and not kind.has_managed_dict):
             return size, [], 0
         named = [(f".{key}", value) for key, value in self._attributes.named_values(obj) if key not in BOOKKEEPING]
         return size, named[:_MAX_ATTRIBUTES], len(named)

@@ -69,10 +69,14 @@ class Program:
 
     def namespace(self, number: int) -> str:
         """Return the name of the module or class with this dict."""
-        address = int(self._heap.addresses[self._owners[number]])
+        address = self.owner(number)
         return (
             self._attributes.module(address).name if self.is_of_module(number) else self._attributes.type_name(address)
         )
+
+    def owner(self, number: int) -> int:
+        """Return the address of the module or class with this dict."""
+        return int(self._heap.addresses[self._owners[number]])
 
     def short_name(self, number: int) -> str:
         """Return the name of the module with this dict, or of the class without that of its module."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,6 +131,27 @@ class ReferencePathFinder:
         named = {path: count / len(entries) for path, count in paths.items() if _begins_at_name(path, self._builtins)}
         return named if sum(named.values()) >= EXPLAINS else {}
 
+    def holders_of_classes(self, named: Counter[tuple[int, str]]) -> dict[str, str]:
+        """Return what holds the classes in which a path begins, where it begins in many: `Cell.known[i]`; by the path.
+
+        `named`: namespaces and paths.
+        """
+        classes = defaultdict[str, list[int]](list)
+        for source, path in named:
+            if not self.program.is_of_module(source):
+                classes[path].append(self.program.owner(source))
+        found = dict[str, str]()
+        for path, addresses in classes.items():
+            if len(addresses) > _FEW:
+                numbers = self.heap.numbers(np.array(addresses, np.uint64))
+                passed_over = np.zeros(len(self.heap.addresses), bool)
+                paths = _ReferrerSearch(self, [np.unique(numbers[numbers >= 0])], passed_over).paths()[0]
+                named_paths = [one for one in paths if "[" in one and _begins_at_name(one, self._builtins)]
+                holder = max(named_paths, key=paths.__getitem__, default="")
+                if paths[holder] >= EXPLAINS * len(addresses):
+                    found[path] = holder
+        return found
+
     def are_garbage(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Return which of these objects are held by nothing but each other, as the collector finds it.
 
@@ -214,14 +235,19 @@ class _ReferrerSearch:
     def _name_namespaces(self) -> None:
         """Add the paths from modules and classes; where many modules have the same, it is sys.modules that grows.
 
+        Where many classes have the same, the program makes them as it runs, and what holds these is told.
         The full name of a class takes time to read: only the paths to the most objects get it.
         """
         program = self._finder.program
         for found, named in zip(self._found, self._in_namespaces, strict=True):
             modules = Counter(path for source, path in named if program.is_of_module(source))
             many = {path for path, number in modules.items() if number > _FEW and not path.startswith(".__")}
+            holders = self._finder.holders_of_classes(named) if self._passed_over is None else {}
             totals, sources = Counter[tuple[str, str]](), dict[tuple[str, str], int]()
             for (source, path), count in named.items():
+                if path in holders and not program.is_of_module(source):
+                    found[holders[path] + path] += count
+                    continue
                 is_one_of_many = path in many and program.is_of_module(source)
                 key = _MODULES if is_one_of_many else program.short_name(source), path
                 totals[key] += count
