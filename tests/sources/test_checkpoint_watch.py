@@ -6,7 +6,7 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import count, islice
 from pathlib import Path
 
@@ -813,3 +813,47 @@ def test_a_file_that_is_written_again_each_second_is_many_short_saves(tmp_path):
         took += [event.seconds for event in trainer.events(3.0) if event.state == "saved"]
         time.sleep(1.05)
     assert len(took) >= 5 and sorted(took)[2] < 1.0, took
+
+
+SAVES_BESIDE = """
+import os, sys, time
+print("ready", flush=True)
+for i in range(3):
+    sys.stdin.readline()
+    os.makedirs(sys.argv[-1], exist_ok=True)
+    with open(f"{sys.argv[-1]}/model_{i}.pt", "wb") as file:
+        file.write(b"PK\\3\\4" + bytes(400_000) + b"PK\\5\\6" + bytes(18))
+    print("saved", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "made_by"),
+    [
+        pytest.param(["../checkpoints/run-1"], "requirements.txt", id="in the project around its folder"),
+        pytest.param(["--output-dir", "../saves"], None, id="where its command line says"),
+    ],
+)
+def test_saves_beside_the_trainers_own_folder_are_found(
+    tmp_path: Path, arguments: list[str], made_by: str | None
+) -> None:
+    own = tmp_path / "project" / "trainer"
+    own.mkdir(parents=True)
+    if made_by is not None:
+        (own.parent / made_by).touch()
+    command = python(SAVES_BESIDE, *arguments)
+    with running(command, cwd=own) as child:
+        assert child.stdin is not None and child.stdout is not None
+        watch = CheckpointWatch(child.pid, (), str(own), argv=command, cpu_clock=lambda: 0.0)
+        with closing(watch):
+            assert watch.poll(0.0) == []
+            said = list[CheckpointSeen]()
+            for now in (10, 20, 30):
+                child.stdin.write("\n")
+                child.stdin.flush()
+                assert child.stdout.readline() == "saved\n"
+                said += [seen for second in range(9) for seen in watch.poll(float(now + second))]
+    saved = [Path(seen.path).name for seen in said if seen.state == "saved"]
+    assert saved == [f"model_{i}.pt" for i in range(3)], said
+    assert str(own) not in said[0].path

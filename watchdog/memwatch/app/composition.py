@@ -137,7 +137,9 @@ class TrainerWatch:
             waker = CgroupWaker(self._readers.cgroup.level_directories, only_limiting=pace is not None)
             self._waker = stack.enter_context(closing(waker))
             members, own = self._readers.tree.parent_pids, self._own_files()
-            checkpoints = CheckpointWatch(pid, config.checkpoint.globs, facts.cwd, excluded=own, member_pids=members)
+            checkpoints = CheckpointWatch(
+                pid, config.checkpoint.globs, facts.cwd, argv=facts.argv, excluded=own, member_pids=members
+            )
             self._checkpoints = stack.enter_context(closing(checkpoints))
             self._trainer = WatchedTrainer(
                 signaller=self._signaller,

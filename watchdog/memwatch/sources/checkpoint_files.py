@@ -7,10 +7,11 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from memwatch.errors import SourceError
@@ -25,6 +26,10 @@ BIG_BYTES = 300_000  # A file of this size in a folder that the run has made is 
 _HEAD_BYTES = 512  # of a file that are looked at
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a]")  # bytes that no text has
 _TAIL_BYTES = 64  # by which an appended file is recognised
+_OF_PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt", "environment.yml")
+# --output_dir /runs/a | hydra.run.dir=/runs/a | -o ../out
+_SAVE_OPTION = re.compile(r"(?<![a-z])(?:o$|out|sav|ckpt|checkpoint|work|log|run|exp|result|model|default_root)", re.I)
+_MAX_ABOVE, _MAX_NAMED = 3, 8  # levels up to a project's folder, and folders of a command line: bounds on time
 _STILL_NS = 2_000_000_000  # A folder that was changed less than this ago may change again without a new mtime.
 
 FileId = tuple[int, int]  # device and inode
@@ -301,6 +306,33 @@ def mapped_inodes(path: str) -> set[int]:
         return set()
 
 
+def project_folders(cwd: str, argv: Sequence[str]) -> list[str]:
+    """Return the folders of the project that a trainer belongs to, which are above its own or its script's."""
+    script = next((word for word in argv[1:] if word.endswith(".py")), "")
+    starts = [cwd, os.path.dirname(os.path.normpath(os.path.join(cwd, script))) if script else ""]  # noqa: PTH118, PTH120
+    found = dict.fromkeys(_project_above(start) for start in starts if start)
+    return [folder for folder in found if folder and not f"{folder}/".startswith(f"{cwd}/")]
+
+
+def _project_above(start: str) -> str:
+    """Return the nearest folder, this one or above, that is a project's; empty where there is none, or no other's."""
+    for folder in [Path(start), *Path(start).parents][: _MAX_ABOVE + 1]:
+        if any((folder / name).exists() for name in _OF_PROJECT):
+            return "" if is_shared(str(folder)) else str(folder)
+    return ""
+
+
+def named_folders(cwd: str, argv: Sequence[str]) -> list[str]:
+    """Return the folders outside `cwd` that options of a command line give for saves: `--save-dir ../out`."""
+    found = dict[str, None]()
+    for word, following in zip(argv[1:], [*argv[2:], ""], strict=False):
+        name, joined, value = word.partition("=")
+        path = value if joined else following
+        if len(found) < _MAX_NAMED and "/" in path[1:] and not path.startswith("-") and _SAVE_OPTION.search(name):
+            found[os.path.normpath(os.path.join(cwd, path))] = None  # noqa: PTH118
+    return [path for path in found if not f"{path}/".startswith(f"{cwd}/")]
+
+
 class _Listing(NamedTuple):
     changed_ns: int
     files: tuple[str, ...]  # names
@@ -313,8 +345,10 @@ class FolderWalk:
     def __init__(self) -> None:
         self._listed: dict[str, _Listing] = {}
 
-    def files(self, roots: Iterable[str], depth: int | None = None) -> Iterator[str]:
+    def files(self, roots: Iterable[str], depth: int | None = None, without: Container[str] = ()) -> Iterator[str]:
         """Yield paths of files in `roots` and, `depth` levels deep (None: any), below them; symbolic links count.
+
+        Folders of `without` are passed over, with what is in them.
 
         Hidden folders and files, caches, packages and virtual environments are left out.
         """
@@ -326,7 +360,7 @@ class FolderWalk:
             if len(visited) >= FOLDERS_MAX or count >= FILES_MAX:
                 return
             before = self._listed.get(folder)
-            listing = self._list(folder, visited)
+            listing = None if folder in without else self._list(folder, visited)
             if listing is None:
                 continue
             if depth is None or level < depth:

@@ -44,6 +44,7 @@ SAVES_KEPT = 5  # Latest saves, by which their length and what is on disk are kn
 MANY_FILES = 64  # From so many known files on, removed ones are forgotten: a bound on memory.
 OWN_SHARE = 0.5  # Of a file that the job must have written: calls and pages are counted, holes are not (chosen).
 SERIES_MAX = 256  # Series of files that are told apart: a bound on memory.
+PROJECT_DEPTH = 2  # Of the project around the trainer's own folder: checkpoints/run-1/3.pt (chosen).
 LEARNED_DEPTH = 1  # Of folders outside the trainer's own that are read: its save may be a folder in one of them.
 LEARNED_MAX = 8  # Latest folders in which a checkpoint was written that are read: a bound on time.
 
@@ -123,8 +124,9 @@ class CheckpointWatch:
     """An EventSource of CheckpointSeen. While `urgent` is set, it reads at every poll.
 
     A file that was not seen open counts if the process, or one of `member_pids`, has written as many bytes meanwhile.
-    It reads which files the trainer's process has open for writing, and walks the folders below its own and those where
-    a checkpoint was written, for files that are new or changed. With `globs`, a file that fits none of them is never
+    It reads which files the trainer's process has open for writing, and walks for files that are new or changed the
+    folders below its own, those around it in its project, those that its command line names, and those where a
+    checkpoint was written. With `globs`, a file that fits none of them is never
     "saved". A rename is followed by inode. Each reader uses at most CPU_SHARE of a core, or URGENT_CPU_SHARE when
     urgent. `excluded`: paths that are no checkpoint: the trainer's log, memwatch's own history.
     """
@@ -138,6 +140,7 @@ class CheckpointWatch:
         cwd: str | None = None,
         root: str = "/proc",
         *,
+        argv: Sequence[str] = (),
         excluded: Iterable[str] = (),
         member_pids: Callable[[], Iterable[int]] = lambda: (),
         cpu_clock: Callable[[], float] = time.thread_time,
@@ -150,6 +153,7 @@ class CheckpointWatch:
         self._globs = tuple(str(PurePath(cwd or "/", pattern)) for pattern in globs)
         self._cwd = "" if cwd is None else cwd.rstrip("/")
         self._walk = FolderWalk()
+        self._project, self._named = files.project_folders(self._cwd, argv), files.named_folders(self._cwd, argv)
         self._learned: deque[str] = deque(maxlen=LEARNED_MAX)  # folders outside its own where a checkpoint was written
         self._saves_in: deque[str] = deque(maxlen=LEARNED_MAX)  # folders in which the trainer saves
         self._fds_pacer = _PollPacer(FD_SECONDS, cpu_clock)
@@ -367,7 +371,9 @@ class CheckpointWatch:
                 yield from islice(glob.iglob(pattern, recursive=True), files.FILES_MAX)  # noqa: PTH207
             return
         yield from self._walk.files([self._cwd] if self._cwd else [])
-        yield from self._walk.files(self._learned, depth=LEARNED_DEPTH)
+        walked = {self._cwd}
+        yield from self._walk.files(self._project, depth=PROJECT_DEPTH, without=walked)
+        yield from self._walk.files([*self._named, *self._learned], depth=LEARNED_DEPTH, without=walked)
 
     def _note_changes(self, now: float, paths: Iterable[str]) -> None:
         known, changed = self._known, list[tuple[str, Fingerprint, bool]]()
