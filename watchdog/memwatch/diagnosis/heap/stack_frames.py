@@ -190,6 +190,7 @@ class Frames:
         self._builtins = BuiltinValues(memory, interpreter.minor)
         self._offsets = _BY_MINOR[self._minor]
         self._known: dict[CodeLocation, StackFrame | None] = {}
+        self._outermost: set[tuple[int, int]] = set()  # of threads, with the frames at which a reading of them ended
         self._tid_at: int | None = None  # index of the id in a struct pthread, in words of four bytes
 
     # --- threads ---
@@ -336,13 +337,19 @@ class Frames:
         return found
 
     def _read_frames(self, thread: ThreadState) -> tuple[list[tuple[int, bytes]], bool]:
-        """Return the frames of a thread as `_frames` yields them, and whether all were read before one had ended."""
+        """Return the frames of a thread as `_frames` yields them, and whether all were read before one had ended.
+
+        A frame that has ended may lead to none: all were read where the outermost is the same as once before.
+        """
         most: list[tuple[int, bytes]] = []
         for _ in range(_TRIES):
             frames: list[tuple[int, bytes]] = []
             with suppress(SourceError):
                 frames.extend(self._frames(thread))
-                return frames, True
+                outermost = frames[-1][0] if frames else 0
+                if (thread.address, outermost) in self._outermost:
+                    return frames, True
+                self._outermost.add((thread.address, outermost))
             most = max(most, frames, key=len)
         return most, False
 
