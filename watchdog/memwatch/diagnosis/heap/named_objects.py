@@ -353,10 +353,10 @@ class NamedObjects:
         if not namespace or namespace in self._seen:
             return
         self._seen.add(namespace)
-        first = dict[str, int]()
+        first = dict[str | None, int]()
         with suppress(SourceError):
-            for key, value in self._builtins.items(namespace, _MODULE_KEYS):
-                first[self._builtins.text_or_none(key) or ""] = value
+            items_at = self._builtins.items(namespace, _MODULE_KEYS)
+            first |= {self._builtins.text_or_none(name_at): value for name_at, value in items_at}
         name = self._builtins.text_or_none(first.get("__name__", 0)) or ""
         file = self._builtins.text_or_none(first.get("__file__", 0)) or ""
         if name != "__main__" and (not file or is_installed(file, f"{self._memory.folder}/root")):
