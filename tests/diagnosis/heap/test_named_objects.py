@@ -454,3 +454,31 @@ def test_what_classes_keep_that_a_program_makes_has_the_name_of_their_register(p
     assert found["__main__.Cell.made"].items == 400
     assert found["__main__.Cell.made"].bytes == pytest.approx(400 * 50_033, rel=0.05)
     assert ("bytes", "__main__.Cell.made[i].weights") in {(one.type, one.path) for one in census.holders}
+
+
+def test_an_installed_package_with_many_names_takes_no_time(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "large.py").write_text("".join(f"name_{i} = {i}\n" for i in range(30_000)))
+    program = f"import sys\nsys.path.append({str(tmp_path / 'site-packages')!r})\nimport large\n"
+    program += "buffer = [bytes(1000) for _ in range(1000)]\n" + READY
+    with running([sys.executable, "-c", program]) as child:
+        census, _ = look_at_names(child.pid)
+    assert [one.path for one in census.containers] == ["__main__.buffer"]
+
+
+SEARCH = """
+import sys
+def nodes(depth): yield from range(depth)
+def search(depth): return sum(search(depth - 1) for _ in nodes(depth)) if depth else 1
+def main():
+    kept = [bytes(1000) for _ in range(1000)]
+    print("ready", flush=True)
+    while True: search(6)
+main()
+"""
+
+
+def test_variables_of_outer_functions_are_found_while_inner_ones_come_and_go() -> None:
+    with running([sys.executable, "-c", SEARCH]) as child:
+        found = [{one.path for one in look_at_names(child.pid)[0].containers} for _ in range(40)]
+    assert sum("local variable of main: kept" in paths for paths in found) >= 38, found

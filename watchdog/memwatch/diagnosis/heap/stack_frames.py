@@ -96,7 +96,7 @@ _THREAD_BYTES = 192
 _NEXT, _INTERPRETER = 8, 16  # in a PyThreadState
 _PTHREAD_BYTES = 2304  # of struct pthread, which a thread's identity up to 3.10 points to and which contains its id
 _MAX_TABLE_BYTES, _CODE_BYTES = 1 << 20, 144
-_TRIES = 5  # of a stack that changes while it is read: 4 of 100 do so beside a busy loop (measured)
+_TRIES = 8  # of a stack that changes while it is read: 11 of 100 do so beside a recursive search (measured)
 _NS_PID = re.compile(r"^NSpid:.*?(\d+)$", re.MULTILINE)
 
 
@@ -154,6 +154,7 @@ _STATE_BEFORE_FRAME = 5  # bytes, in a generator, from 3.11 on
 _FRAME_EXECUTING = {False: 0, True: 4}  # the state of its frame, by whether it is of 3.15; those that wait are below
 _MAX_VARIABLES = 4096  # of a function, and about as many of all
 _MAX_STACK = 64  # values on the stack of a frame that are read: the iterators of its loops are at the bottom
+_GENERATOR = 1  # FRAME_OWNED_BY_GENERATOR
 _C_STACK = 3  # FRAME_OWNED_BY_CSTACK: frames of this owner and above stand where C code called Python
 
 CodeLocation = tuple[int, int]  # the address of a frame's code, and its instruction
@@ -339,17 +340,20 @@ class Frames:
     def _read_frames(self, thread: ThreadState) -> tuple[list[tuple[int, bytes]], bool]:
         """Return the frames of a thread as `_frames` yields them, and whether all were read before one had ended.
 
-        A frame that has ended may lead to none: all were read where the outermost is the same as once before.
+        A frame that has ended, or a generator's that waits, leads to none: all were read where the outermost is the
+        same as once before.
         """
         most: list[tuple[int, bytes]] = []
+        owner_at = self._offsets.owner
         for _ in range(_TRIES):
             frames: list[tuple[int, bytes]] = []
             with suppress(SourceError):
                 frames.extend(self._frames(thread))
-                outermost = frames[-1][0] if frames else 0
-                if (thread.address, outermost) in self._outermost:
-                    return frames, True
-                self._outermost.add((thread.address, outermost))
+                if frames and (owner_at is None or frames[-1][1][owner_at] != _GENERATOR):
+                    end = thread.address, frames[-1][0]
+                    if end in self._outermost:
+                        return frames, True
+                    self._outermost.add(end)
             most = max(most, frames, key=len)
         return most, False
 
