@@ -482,3 +482,28 @@ def test_variables_of_outer_functions_are_found_while_inner_ones_come_and_go() -
     with running([sys.executable, "-c", SEARCH]) as child:
         found = [{one.path for one in look_at_names(child.pid)[0].containers} for _ in range(40)]
     assert sum("local variable of main: kept" in paths for paths in found) >= 38, found
+
+
+PARTS = """
+import sys
+import numpy as np
+class Axes:
+    def __init__(self): self.children = [bytes(10_000) for _ in range(300)]
+class Layer:
+    def __init__(self): self.seen = [bytes(10_000) for _ in range(300)]
+class Item:
+    def __init__(self): self.data = [bytes(10_000) for _ in range(300)]
+class View:
+    def __init__(self):
+        self.axes = np.array([[Axes(), Axes()]], dtype=object).squeeze()
+        self.layers, self.items = (Layer(), Layer()), [Item(), Item()]
+view = View()
+"""
+
+
+def test_parts_of_one_class_in_an_array_or_a_tuple_have_their_own_names() -> None:
+    """Those of a list are data, of which there may be more: they have the name of the list."""
+    with running([sys.executable, "-c", PARTS + READY]) as child:
+        found = {one.path: one.bytes for one in looked(child.pid).containers}
+    for path in ("__main__.Axes.children", "__main__.Layer.seen", "__main__.View.items"):
+        assert found[path] == pytest.approx(2 * 300 * 10_033, rel=0.05), found

@@ -6,6 +6,7 @@ estimates what a container holds from a sample of its items. A whole census read
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from array import array
@@ -37,6 +38,8 @@ from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interprete
 from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
     NDARRAY_DATA_AT,
+    NDARRAY_DIMENSIONS_AT,
+    NDARRAY_SHAPE_AT,
     QUEUE_LIST_AT,
     RING_BEHIND,
     RING_COUNT_AT,
@@ -304,7 +307,7 @@ class NamedObjects:
         elif shape in _CONTAINERS or shape in _ARRAYS or shape in ("bytearray", "bytes", "str", "array"):
             if shape in _CONTAINERS or shape in _ARRAYS or obj.word(16) >= LARGE_BYTES or shape == "array":
                 found.append(_Named(path, obj, owner, this.way))
-            if shape in ("list", "tuple") and 0 < obj.count() <= _SAMPLED and steps < _MAX_STEPS:
+            if steps < _MAX_STEPS:
                 yield from (_Waiting(address, f"{path}[i]", obj, steps + 1) for address in self._members(obj))
         elif name in _IN_MEMORY or (name == _MMAP and obj.word(16) in self._memory.anonymous):
             found.append(_Named(path, obj, owner, this.way))
@@ -333,20 +336,41 @@ class NamedObjects:
                         yield _Waiting(value, f"{name}.{key}", obj, steps + 1, (obj.address, hops))
 
     def _members(self, obj: RemoteObject) -> list[int]:
-        """Return the instances, functions and sequences in a list or tuple of few items, if all are of other classes.
+        """Return the instances, functions and sequences among the few items of a list, a tuple or an array of objects.
 
-        Those are its parts, as callbacks or a hook with its options are, and no data that becomes more.
+        Those are its parts, as callbacks, a hook with its options or the axes of a figure are, and no data that becomes
+        more; nothing of a list in which two are of one class.
         """
-        at = obj.pair(24)[0] if obj.heap_type.shape == "list" else obj.address + self._builtins.tuple_bytes
-        items = [self._object(address) for address in obj.words(at, obj.count())]
+        shape = obj.heap_type.shape
+        if shape == "ndarray":
+            items_at = self._few_of_array(obj)
+        elif shape in ("list", "tuple") and 0 < obj.count() <= _SAMPLED:
+            at = obj.pair(24)[0] if shape == "list" else obj.address + self._builtins.tuple_bytes
+            items_at = list(obj.words(at, obj.count()))
+        else:
+            return []
+        items = [self._object(address) for address in items_at]
         kinds = {item.address: item.heap_type for item in items if item is not None}
-        if len({kind.address for kind in kinds.values()}) < len(items):
+        if shape == "list" and len({kind.address for kind in kinds.values()}) < len(items):
             return []
         return [
             address
             for address, kind in kinds.items()
             if kind.shape in ("list", "tuple") or (not kind.shape and ("." in kind.name or kind.name in _CALLABLE))
         ]
+
+    def _few_of_array(self, obj: RemoteObject) -> list[int]:
+        """Return the items of an array of a few objects, or of that which it is a view of."""
+        base = obj.word(NDARRAY_BASE_AT)
+        owner = self._object(base) if base else obj
+        if owner is None or owner.heap_type.shape != "ndarray":
+            return []
+        dimensions = owner.word(NDARRAY_DIMENSIONS_AT) & 0xFFFFFFFF
+        if not 0 < dimensions <= 2 or math.prod(owner.words(owner.word(NDARRAY_SHAPE_AT), dimensions)) > _SAMPLED:
+            return []
+        references: array[int] = array("Q")
+        self._layouts.measurer_for(owner.heap_type)(owner, references)
+        return list(references[1:])  # the first is its dtype
 
     def _globals(self, namespace: int) -> Iterator[_Waiting]:
         """Yield the globals of a module of the program, by its dict; nothing for those of installed packages."""

@@ -25,7 +25,7 @@ DEQUE_BYTES, DEQUE_ITEMS, MAX_DEQUE_BLOCKS = 528, 64, 1 << 20  # of a block; of 
 # In a queue.SimpleQueue, which the executors of threads have: its list; since 3.13 the table of a ring of items, its
 # room and the number of items.
 QUEUE_LIST_AT, RING_BEHIND, RING_FIRST_AT, RING_TABLE_AT, RING_COUNT_AT = 32, 13, 32, 40, 56
-NDARRAY_DATA_AT, NDARRAY_BASE_AT = 16, 48
+NDARRAY_DATA_AT, NDARRAY_DIMENSIONS_AT, NDARRAY_SHAPE_AT, NDARRAY_BASE_AT = 16, 24, 32, 48
 CLASS_DICT_AT = 264  # tp_dict
 DTYPE_BYTES = 48  # of a numpy.dtype that are read
 OWNS_DATA, _REFERENCES = 4, 17  # numpy: NPY_ARRAY_OWNDATA and NPY_OBJECT
@@ -103,8 +103,8 @@ class Layouts:
                 return obj.count(RING_COUNT_AT)
             if shape in _COUNT_AT:
                 return obj.count(_COUNT_AT[shape])
-            if shape == "ndarray" and 0 < obj.word(24) & 0xFFFFFFFF <= MAX_DIMENSIONS:
-                length = obj.words(obj.word(32), 1)[0]
+            if shape == "ndarray" and 0 < obj.word(NDARRAY_DIMENSIONS_AT) & 0xFFFFFFFF <= MAX_DIMENSIONS:
+                length = obj.words(obj.word(NDARRAY_SHAPE_AT), 1)[0]
                 return length if length < MAX_COUNT else None  # The array was freed meanwhile.
         return None
 
@@ -256,8 +256,8 @@ class Layouts:
     # --- numpy
 
     def _ndarray(self, obj: RemoteObject, references: array[int]) -> int:
-        shape_at, (base, description) = obj.word(32), obj.pair(NDARRAY_BASE_AT)
-        dimensions = obj.word(24) & 0xFFFFFFFF
+        shape_at, (base, description) = obj.word(NDARRAY_SHAPE_AT), obj.pair(NDARRAY_BASE_AT)
+        dimensions = obj.word(NDARRAY_DIMENSIONS_AT) & 0xFFFFFFFF
         if dimensions > MAX_DIMENSIONS:
             raise UnreadableError("no array")
         references.append(description)
