@@ -308,9 +308,11 @@ def mapped_inodes(path: str) -> set[int]:
 
 def project_folders(cwd: str, argv: Sequence[str]) -> list[str]:
     """Return the folders of the project that a trainer belongs to, which are above its own or its script's."""
+    if not cwd:
+        return []
     script = next((word for word in argv[1:] if word.endswith(".py")), "")
-    starts = [cwd, os.path.dirname(os.path.normpath(os.path.join(cwd, script))) if script else ""]  # noqa: PTH118, PTH120
-    found = dict.fromkeys(_project_above(start) for start in starts if start)
+    starts = cwd, os.path.dirname(os.path.normpath(os.path.join(cwd, script)))  # noqa: PTH118, PTH120
+    found = dict.fromkeys(map(_project_above, starts))
     return [folder for folder in found if folder and not f"{folder}/".startswith(f"{cwd}/")]
 
 

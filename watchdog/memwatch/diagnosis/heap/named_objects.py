@@ -450,9 +450,8 @@ class NamedObjects:
         if obj is None:
             return None
         kind = obj.heap_type
-        may_hold = (
-            kind.name in (*_CALLABLE, "cell") or kind.shape == "class"
-        )  # classes that the program makes as it runs
+        # A class without a name of its own is one that the program makes as it runs.
+        may_hold = kind.name in (*_CALLABLE, "cell") or kind.shape == "class"
         is_data = may_hold or not (is_program(kind) or _is_iterator(kind))
         return self._content(obj, path, level, is_sample) if is_data else _Content()
 
