@@ -43,8 +43,8 @@ def kept_bytes(
         pytest.param(time_passes, 2000, 10_000, Steady, 40_000, id="time"),
         # a forecaster's bins fill and are joined, in turn; two floats of each of these samples would be 600 kB
         pytest.param(time_passes, 1000, 3000, Forecaster, 120_000, id="time, with a forecaster"),
-        pytest.param(generations_pass, 5000, 10_000, Steady, 20_000, id="generations"),
-        pytest.param(attempts_pass, 5000, 10_000, Steady, 20_000, id="attempts"),
+        pytest.param(generations_pass, 10_000, 10_000, Steady, 20_000, id="generations"),
+        pytest.param(attempts_pass, 10_000, 10_000, Steady, 20_000, id="attempts"),
     ],
 )
 def test_the_memory_of_the_engine_does_not_grow(events, first, more, forecaster, most):
