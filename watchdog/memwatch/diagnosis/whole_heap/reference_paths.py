@@ -25,6 +25,7 @@ _SET_BITS = 16  # of a number of an object with a set: more sets than are ever s
 _MAX_STEPS = 12  # References in a path (chosen).
 _MAX_LINK_STEPS = 3  # from one node to the next, through its dict, a list in it and a tuple in that (chosen).
 _FEW, _FEW_SHARE = 16, 0.01  # A type of at most so many holders, or this share of the objects, ends a path (chosen).
+_PART_OF_CLASSES = 0.25  # Of the objects, that classes must hold by one path: what holds these takes time (chosen).
 _MAX_PATHS = 8  # Paths that are continued from one holder (chosen).
 _MAX_HOLDERS = 10  # Paths that are reported for a type (chosen).
 # Objects of a type, and of those with what refers to them, that are looked at for whether they are garbage (chosen).
@@ -131,18 +132,20 @@ class ReferencePathFinder:
         named = {path: count / len(entries) for path, count in paths.items() if _begins_at_name(path, self._builtins)}
         return named if sum(named.values()) >= EXPLAINS else {}
 
-    def holders_of_classes(self, named: Counter[tuple[int, str]]) -> dict[str, str]:
+    def holders_of_classes(self, named: Counter[tuple[int, str]], number: int) -> dict[str, str]:
         """Return what holds the classes in which a path begins, where it begins in many: `Cell.known[i]`; by the path.
 
-        `named`: namespaces and paths.
+        `named`: namespaces and paths, of so many objects; only paths to a good part of these are looked at.
         """
-        classes = defaultdict[str, list[int]](list)
-        for source, path in named:
-            if not self.program.is_of_module(source):
-                classes[path].append(self.program.owner(source))
+        classes, counts = defaultdict[str, list[int]](list), Counter[str]()
+        for (source, path), count in named.items():
+            if path.startswith(".") and ".__" not in path and not self.program.is_of_module(source):
+                classes[path].append(source)
+                counts[path] += count
         found = dict[str, str]()
-        for path, addresses in classes.items():
-            if len(addresses) > _FEW:
+        for path, sources in classes.items():
+            if len(sources) > _FEW and counts[path] >= _PART_OF_CLASSES * number:
+                addresses = [self.program.owner(source) for source in sources]
                 numbers = self.heap.numbers(np.array(addresses, np.uint64))
                 passed_over = np.zeros(len(self.heap.addresses), bool)
                 paths = _ReferrerSearch(self, [np.unique(numbers[numbers >= 0])], passed_over).paths()[0]
@@ -239,10 +242,10 @@ class _ReferrerSearch:
         The full name of a class takes time to read: only the paths to the most objects get it.
         """
         program = self._finder.program
-        for found, named in zip(self._found, self._in_namespaces, strict=True):
+        for found, named, sought in zip(self._found, self._in_namespaces, self._sought, strict=True):
             modules = Counter(path for source, path in named if program.is_of_module(source))
             many = {path for path, number in modules.items() if number > _FEW and not path.startswith(".__")}
-            holders = self._finder.holders_of_classes(named) if self._passed_over is None else {}
+            holders = self._finder.holders_of_classes(named, len(sought)) if self._passed_over is None else {}
             totals, sources = Counter[tuple[str, str]](), dict[tuple[str, str], int]()
             for (source, path), count in named.items():
                 if path in holders and not program.is_of_module(source):
