@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memwatch.config.load import FILE_CHECK_SECONDS, ReloadableConfig, load_config
+from memwatch.config.load import load_config
+from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.errors import ConfigError, SourceError
 
 

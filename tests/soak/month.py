@@ -38,7 +38,7 @@ from typing import Any
 
 from memwatch.app.serve_one_at_a_time import Service
 from memwatch.cli.watch_serve_markers import config_from_flags
-from memwatch.config.load import ReloadableConfig
+from memwatch.config.reload import ReloadableConfig
 from memwatch.outputs.systemd_notify import SystemdNotifier
 from memwatch.system.clock import Sleeper, SystemClock
 from soak.rotation import rotations

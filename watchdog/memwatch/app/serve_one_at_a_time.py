@@ -12,7 +12,7 @@ from memwatch.app.composition import TrainerWatch, check_extras, configured_pres
 from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.watch_loop import FailureTracker
 from memwatch.app.watch_session import Frontend, WatchSession, make_access_policy, sleep_in_slices
-from memwatch.config.load import FILE_CHECK_SECONDS, ReloadableConfig
+from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.config.settings import Config
 from memwatch.core.engine import notices
 from memwatch.core.events import Awaiting, Event, Notice

@@ -65,7 +65,7 @@ def _print_one_screen(config: Config) -> int:
 
 def serve(flags: Mapping[str, Any]) -> int:
     """`memwatch serve --config FILE`: watch the trainers of this node, until a signal stops it."""
-    from memwatch.config.load import ReloadableConfig
+    from memwatch.config.reload import ReloadableConfig
     from memwatch.outputs.systemd_notify import SystemdNotifier
 
     if config_from_flags(flags).node.trainers:

@@ -20,7 +20,7 @@ from memwatch.app.engine_settings import EngineSettings
 from memwatch.app.node.pace import MAX_INTERVAL_SECONDS, NodeBoard
 from memwatch.app.node.watcher_process import WatcherSetup, reset_after_fork, start_watcher
 from memwatch.app.watch_session import Frontend, make_access_policy, open_web_server
-from memwatch.config.load import FILE_CHECK_SECONDS, ReloadableConfig
+from memwatch.config.reload import FILE_CHECK_SECONDS, ReloadableConfig
 from memwatch.config.settings import NONE, Config
 from memwatch.core.engine import notices
 from memwatch.core.measurements import Target
