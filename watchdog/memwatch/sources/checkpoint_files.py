@@ -284,6 +284,11 @@ def is_shared(folder: str) -> bool:
         return False
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is this folder, or in it; False where the folder is not known."""
+    return folder != "" and f"{path}/".startswith(f"{folder}/")
+
+
 def is_gone(path: str) -> bool:
     """Whether the file is gone; False where that is not known."""
     try:
@@ -313,7 +318,7 @@ def project_folders(cwd: str, argv: Sequence[str]) -> list[str]:
     script = next((word for word in argv[1:] if word.endswith(".py")), "")
     starts = cwd, os.path.dirname(os.path.normpath(os.path.join(cwd, script)))  # noqa: PTH118, PTH120
     found = dict.fromkeys(map(_project_above, starts))
-    return [folder for folder in found if folder and not f"{folder}/".startswith(f"{cwd}/")]
+    return [folder for folder in found if folder and not is_below(folder, cwd)]
 
 
 def _project_above(start: str) -> str:
@@ -326,13 +331,15 @@ def _project_above(start: str) -> str:
 
 def named_folders(cwd: str, argv: Sequence[str]) -> list[str]:
     """Return the folders outside `cwd` that options of a command line give for saves: `--save-dir ../out`."""
+    if not cwd:
+        return []
     found = dict[str, None]()
     for word, following in zip(argv[1:], [*argv[2:], ""], strict=False):
         name, joined, value = word.partition("=")
         path = value if joined else following
         if len(found) < _MAX_NAMED and "/" in path[1:] and not path.startswith("-") and _SAVE_OPTION.search(name):
             found[os.path.normpath(os.path.join(cwd, path))] = None  # noqa: PTH118
-    return [path for path in found if not f"{path}/".startswith(f"{cwd}/")]
+    return [path for path in found if not is_below(path, cwd)]
 
 
 class _Listing(NamedTuple):

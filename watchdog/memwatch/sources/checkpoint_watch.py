@@ -341,8 +341,7 @@ class CheckpointWatch:
 
     def _learn(self, folder: str) -> None:
         """Walk this folder too, unless everybody writes there; what is there already is not new."""
-        is_below = self._cwd and f"{folder}/".startswith(f"{self._cwd}/")
-        if is_below or folder in self._learned or self._globs or files.is_shared(folder):
+        if files.is_below(folder, self._cwd) or folder in self._learned or self._globs or files.is_shared(folder):
             return
         self._learned.append(folder)
         for path in self._walk.files([folder], depth=LEARNED_DEPTH):
@@ -362,7 +361,7 @@ class CheckpointWatch:
     def _read_saves(self, now: float) -> None:
         """Where the trainer saves: these folders, and their parents for the folder of the next save."""
         parents = [os.path.dirname(folder) for folder in self._saves_in]  # noqa: PTH120
-        own = [parent for parent in parents if self._cwd and f"{parent}/".startswith(f"{self._cwd}/")]
+        own = [parent for parent in parents if files.is_below(parent, self._cwd)]
         self._note_changes(now, self._walk.files(dict.fromkeys([*own, *self._saves_in]), depth=1))
 
     def _watched_files(self) -> Iterator[str]:

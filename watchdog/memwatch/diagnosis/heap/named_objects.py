@@ -321,8 +321,8 @@ class NamedObjects:
         elif name == LRU_CACHE:
             yield _Waiting(obj.word(LRU_CACHE_AT), f"{path}.cache", obj, steps + 1)
         elif shape == "class":
-            for name, value in self._of_class(obj):
-                yield _Waiting(value, name, obj, steps + 1)
+            for class_name, key, value in self._of_class(obj):
+                yield _Waiting(value, f"{class_name}.{key}", obj, steps + 1)
         elif shape == "generator":
             variables = self._frames.waiting_variables([obj])
             yield from (_Waiting(value, variable, None, 1) for value, variable in variables.items())
@@ -360,7 +360,7 @@ class NamedObjects:
         ]
 
     def _few_of_array(self, obj: RemoteObject) -> list[int]:
-        """Return the items of an array of a few objects, or of that which it is a view of."""
+        """Return the items of an array of a few objects; a view has those of its base."""
         base = obj.word(NDARRAY_BASE_AT)
         owner = self._object(base) if base else obj
         if owner is None or owner.heap_type.shape != "ndarray":
@@ -393,13 +393,13 @@ class NamedObjects:
             if not key.startswith("__") or key == _WARNED:
                 yield _Waiting(value, f"{name}.{key}", None, 1, (namespace, hops))
 
-    def _of_class(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
-        """Yield the attributes of a class of the program; nothing for those of installed packages."""
+    def _of_class(self, obj: RemoteObject) -> Iterator[tuple[str, str, int]]:
+        """Yield its name and each attribute of a class of the program; nothing for those of installed packages."""
         own = self._types.type_at(obj.address)
         if own is not None and any(own.name.startswith(f"{module}.") for module in self._own_modules):
             for key, value in self._attributes.items(self._attributes.dict_of(obj), _MAX_ATTRIBUTES):
                 if not key.startswith("__"):
-                    yield f"{own.name}.{key}", value
+                    yield own.name, key, value
 
     def _keyed(self, obj: RemoteObject) -> list[tuple[str, int]] | None:
         """Return the items of a dict whose keys are names in the code; None when others are among them."""
@@ -514,7 +514,7 @@ class NamedObjects:
         if shape == "set":
             return size, [("{i}", one) for one in references if one], obj.count(24)
         if shape == "class":
-            held = [(name[name.rindex(".") :], value) for name, value in self._of_class(obj)]
+            held = [(f".{key}", value) for _, key, value in self._of_class(obj)]
             return size, held, len(held)
         if shape in _TEXTS or shape == "weak" or (not references and not kind.has_managed_dict):
             return size, [], 0

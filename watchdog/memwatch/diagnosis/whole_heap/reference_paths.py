@@ -147,7 +147,7 @@ class ReferencePathFinder:
             if len(sources) > _FEW and counts[path] >= _PART_OF_CLASSES * number:
                 addresses = [self.program.owner(source) for source in sources]
                 numbers = self.heap.numbers(np.array(addresses, np.uint64))
-                passed_over = np.zeros(len(self.heap.addresses), bool)
+                passed_over = np.zeros(len(self.heap.addresses), bool)  # nothing: with a mark, no classes are sought
                 paths = _ReferrerSearch(self, [np.unique(numbers[numbers >= 0])], passed_over).paths()[0]
                 named_paths = [one for one in paths if "[" in one and _begins_at_name(one, self._builtins)]
                 holder = max(named_paths, key=paths.__getitem__, default="")
@@ -238,7 +238,7 @@ class _ReferrerSearch:
     def _name_namespaces(self) -> None:
         """Add the paths from modules and classes; where many modules have the same, it is sys.modules that grows.
 
-        Where many classes have the same, the program makes them as it runs, and what holds these is told.
+        Where many classes have the same, the program makes them as it runs: their holder is told instead of each.
         The full name of a class takes time to read: only the paths to the most objects get it.
         """
         program = self._finder.program

@@ -82,7 +82,7 @@ _OPEN_BAR = re.compile(
 _LOGGED_BAR = re.compile(
     rf"Progress on:(?P<description>.{{0,200}}?) (?P<done>{ROUNDED}[kM]|[0-9]{{1,15}})(?:\.[0-9]{{1,2}})?[a-z]{{2,20}}/"
     rf"(?P<total>{ROUNDED}[kM]|[0-9]{{1,15}})[a-z]{{2,20}}"
-    r" rate:(?P<rate>\S{1,40}) remaining:.{0,400}"
+    r" rate:\S{1,40} remaining:.{0,400}"
 )
 # Loading weights:  40%|####  | 38/96 [...]: a bar of what comes before the units of the run, or between them
 _PREPARATION = re.compile(
