@@ -216,6 +216,7 @@ def test_gauges(line: str, level: tuple[float, float | None]) -> None:
         ("Writing model shards: 0%| | 0/1 [00:00<?, ?it/s]", "writing"),
         ("Writing model shards: 50%|#####     | 1/2 [00:00<?, ?it/s]", None),
         ("[ITER 7000] Saving Gaussians", "writing"),
+        ("This epoch receive better accuracy: 57.07 > 42.79. Saving session...", "writing"),
         ("Saving new best policy, reward=1.083!", "writing"),
         ("[08/21 09:32:12] ppdet.utils.checkpoint INFO: Save checkpoint: output/best_model", "writing"),
         ("Save model to ckpts/TransE_l2_wn18rr_3", "writing"),

@@ -143,6 +143,15 @@ def test_lines_that_name_the_clock_are_read_when_its_number_changes() -> None:
     assert lines < 9_000  # the bracket's number is taken for the clock until the epoch moves
 
 
+def test_a_log_in_utf_16_is_read_as_any_other() -> None:
+    bar = "".join(
+        f" {i // 3}%|#    | {i}/300 [00:{i % 60:02}<10:00,  1.11it/s]\r\n" for i in [*range(101), *range(100, 121)]
+    )
+    assert read(bar.encode("utf-16"), SkippableLines(), [])[0][-1].event == GenerationSeen(
+        0.0, 120, 300, "step", "start"
+    )
+
+
 def test_a_clock_that_shows_up_late_is_found() -> None:
     noise = "".join(f"request {i * 7919 % 997} served in 0.{i % 10} s\n" for i in range(5_000))
     hits, _, lines = read((noise + "".join(f"Epoch {i}/9\n" + noise for i in (1, 2))).encode(), SkippableLines(), [])

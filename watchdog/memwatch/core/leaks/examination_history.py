@@ -18,6 +18,9 @@ FIRST_RECORDS_KEPT, LATEST_RECORDS_KEPT = 2, 8  # Examinations that are kept: a 
 INTERVALS_KEPT, READINGS_KEPT = 40, 256  # Intervals between examinations, and readings of memory: bounds on memory.
 MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in a row (chosen).
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
+SLOWED = (
+    0.5  # Growth that was just seen, and is now below this share of its mean, ends soon (chosen: by halves, it does).
+)
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen).
 PHASE_ODDS = 20.0  # How much likelier the named phase is than any other (chosen: an error in twenty).
 POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: their moments differ by up to this much.
@@ -379,7 +382,15 @@ class ExaminationHistory:
         return self.records[-1].t if self.records else -math.inf
 
     def memory_growth(self) -> Growth | None:
-        return self.growth("memory", lambda record: record.used_bytes)
+        """Return the growth of main memory; None where it was only just seen, and slows: as a program's start ends."""
+        found = self.growth("memory", lambda record: record.used_bytes)
+        if found is None or found.steps > MIN_STEPS:
+            return found
+        before, latest = self.comparable[-2:]
+        if before.used_bytes is None or latest.used_bytes is None or latest.position <= before.position:
+            return found
+        rate = (latest.used_bytes - before.used_bytes) / (latest.position - before.position)
+        return found if rate >= SLOWED * found.per_unit else None
 
     def growth(
         self,

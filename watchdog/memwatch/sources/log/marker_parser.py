@@ -348,7 +348,10 @@ class MarkerFinder:
             for c in self._all_counters()
             if c.total
             and c.agrees_with(primary)
-            and (c.unit == primary.unit or (c.name == "bar" and c.is_unnamed and c.is_in_line_of(primary)))
+            and (
+                c.unit == primary.unit
+                or (c.name == "bar" and c.is_unnamed and c.increments and c.is_in_line_of(primary))
+            )
         )
         return next((counter.total for counter in same), None)
 

@@ -24,12 +24,13 @@ _DURATION = (
     r"\b(?:[0-9]+(?:\.[0-9]+)? ?(?:d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms)(?![^\W\d])"
     r"(?:,? and |, | )?){1,5}"
 )
-# Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`).
+# Not counters: 2026-11-21 03:52:47,123 and other times, addresses, fractions, process IDs (`cron[311]:`), a
+# model's parts (`(3): Linear(`).
 _NO_COUNTER = re.compile(
     r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}|[0-9]+(?::[0-9]+)+(?:[.,][0-9]+)?|0x[0-9a-fA-F]+|"
     + _DURATION
     + r"|[-+]?[0-9]*\.[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|(?<![\w \t])-[0-9]+|(?<= )-[0-9]+"
-    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b"
+    r"|(?<=[A-Za-z])\[[0-9]+\]:|\b1[0-9]{9}(?:[0-9]{3})?\b|\([0-9]+\): (?=[A-Za-z_]\w{0,60}\()"
 )
 _NO_NUMBER = re.compile(r"(?<!\S)--(?!\S)|(?<![\w.-])(?:[nN]a[nN]|[nN]/[aA]|None|[+-]?inf)(?![\w.-])")
 _ONE_BRACKET = str.maketrans("[]", "()")  # `(-12.3) [-11.9]`: the best one in other brackets

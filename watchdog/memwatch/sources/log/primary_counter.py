@@ -105,7 +105,7 @@ class LogCounter(Progression):
         self.may_be_setting = False  # `epochs: 5`: until it moves it says nothing
         self.is_inner_loop = False
         self.was_selected = False  # as the primary counter, now or before
-        self._total_changes = 0  # totals that it has passed
+        self._total_changes, self._total_restarts = 0, 0  # totals that it has passed; restarts before the latest total
         self._sum_with_left = 0  # see total_of_left
         self._told_again: tuple[float, float] | None = None  # see total_told_again: the latest index, and how far apart
         self.has_ended = False  # it is at its total: what comes after it is something else
@@ -182,11 +182,13 @@ class LogCounter(Progression):
 
     def _checked_total(self, index: float, total: int | None) -> int | None:
         """Return `total` unless the index has passed it, or some that it was printed with: then it was none."""
+        if self.total is not None and index > self.total and self._total_restarts < self.restarts:
+            self.total = None  # that of what was counted before
         self._total_changes += self.total is not None and index > self.total
         if self._total_changes >= MAX_TOTAL_CHANGES or (total or self.total or index) < index:
             self._total_changes, self.total = MAX_TOTAL_CHANGES, None
             return None
-        self.total = total or self.total
+        self.total, self._total_restarts = total or self.total, self.restarts if total else self._total_restarts
         return total
 
     @property
@@ -260,6 +262,8 @@ class LogCounter(Progression):
         """
         if self is named or self.decrements or named.decrements:
             return False
+        if named.increments and self.last == named.last and named.step >= 2.0 * self.step > 0.0:
+            return True  # `gen[50]: a sample`, `gen[100]: a sample` of a training that tells each tenth step
         step = ((self.last or 0.0) - (self.first or 0.0)) / max(self.increments, 1)
         if named.increments >= STANDING_MOVES and self.agrees_with(named, 2.0 * step) and named.came_at_once(self):
             return True

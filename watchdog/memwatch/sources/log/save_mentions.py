@@ -18,7 +18,7 @@ _PATH = re.compile(
 )
 _OBJECT = (
     r"check[ -]?points?|ckpts?|models?|net(?:work)?s?|weights?|param(?:eter)?s|variables|states?|adapters?|modules"
-    r"|snapshots?|assets|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
+    r"|snapshots?|sessions?|assets|gaussians|polic(?:y|ies)|agents?|generators?|population|pipelines?|learner|ensemble"
 )
 # What is written besides; alone or as in `model config`, `optimizer state`.
 _OTHER = (

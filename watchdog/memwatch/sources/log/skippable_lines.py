@@ -19,7 +19,7 @@ CLEAR_AFTER_LINES = 1 << 20  # lines after which all templates are forgotten, so
 _MAX_KNOWN_VALUES = 256  # combinations of numbers that are kept for one template
 _TEMPLATE_OVERHEAD_BYTES = 100  # of memory that a template takes beside its text
 
-_NUMBER = re.compile(rb"[0-9][0-9,._]*")
+_NUMBER = re.compile(rb"[0-9][0-9,._\0]*")  # NULs are between the characters of UTF-16
 
 
 class CounterNumber(NamedTuple):
