@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwatch.core.measurements import SignalHandling
-from memwatch.diagnosis.signal_handling import catching_line, read_signal_handling
+from memwatch.diagnosis.signal_handling import catches_after, catching_line, read_signal_handling
 from memwatch.errors import SourceError
 from support.processes import python, running
 from support.pythons import NAMES, OWN, PROGRAMS, needed_python
@@ -121,6 +121,16 @@ def test_the_program_runs_on_and_a_look_is_cheap() -> None:
     assert handled == "True" and float(seconds) < 0.3 * watch.slowness, "with its imports"
 
 
+@pytest.mark.parametrize(("caught", "handled"), [("KeyboardInterrupt", None), ("ValueError", False)])
+def test_before_the_code_that_catches_it_it_is_not_known(tmp_path: Path, caught: str, handled: bool | None) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        f"import time\nprint('ready', flush=True)\ntime.sleep(60)\ntry:\n    train()\nexcept {caught}:\n    1\n"
+    )
+    with running([sys.executable, str(file)]) as process:
+        assert read_signal_handling(process.pid, "SIGINT").handled is handled
+
+
 # --- clauses ---------------------------------------------------------------------------------------------------------
 
 NESTED = """
@@ -174,6 +184,14 @@ except KeyboardInterrupt:
 )
 def test_the_clause_around_a_line(source: str, first: int, line: int, is_library: bool, clause: int | None) -> None:
     assert catching_line(source, first, line, is_library) == clause
+
+
+@pytest.mark.parametrize(
+    ("first", "line", "comes"),
+    [(2, 2, True), (2, 3, False), (4, 5, False), (0, 1, False)],
+)
+def test_a_clause_further_down(first: int, line: int, comes: bool) -> None:
+    assert catches_after(NESTED, first, line) is comes
 
 
 @given(st.text(), st.integers(-5, 50), st.integers(-5, 50))

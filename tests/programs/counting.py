@@ -38,6 +38,13 @@ class Slotted:
             time.sleep(0.01)
 
 
+def study(n_trials):
+    i_trial = 0
+    while i_trial < n_trials:
+        i_trial += 1
+        Trainer().train(2)
+
+
 def evolve(generations):
     n_generations = generations
     for gen in range(1, n_generations + 1):
@@ -96,4 +103,4 @@ elif WAY == "large":
 elif WAY == "nothing":
     time.sleep(60)
 else:
-    globals()[WAY](*([25] if WAY == "evolve" else []))
+    globals()[WAY](*([25] if WAY in ("evolve", "study") else []))

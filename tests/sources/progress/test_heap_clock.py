@@ -58,6 +58,12 @@ def test_a_loop_named_by_a_unit_is_the_clock_before_it_moves() -> None:
         assert first.origin.startswith("epoch of ") and not first.recount
 
 
+def test_a_counter_beside_its_end_is_the_clock_before_it_moves() -> None:
+    with clock_of("study") as heap:
+        first = generations(watched(heap, counted(1)))[0]
+        assert (first.unit, first.index, first.total) == ("trial", 1.0, 25)
+
+
 def test_a_counter_is_the_clock_when_it_has_gone_up() -> None:
     with clock_of("module") as heap:
         seen = generations(watched(heap, counted(3)))
@@ -167,6 +173,12 @@ def test_a_log_may_take_its_time_to_tell() -> None:
     with clock_of("module") as heap, closing(Clocks(Log(lambda _: None), None, heap, has_log=True)) as clocks:
         first = generations(watched(clocks, counted(1)))[0]
         assert LOG_SECONDS <= first.t < LOG_SECONDS + 20 and not first.recount
+
+
+def test_a_count_that_stands_is_told_when_memory_becomes_the_clock() -> None:
+    with clock_of("trainer") as heap, closing(Clocks(Log(lambda _: None), None, heap, has_log=True)) as clocks:
+        first = generations(watched(clocks, counted(1)))[0]
+        assert LOG_SECONDS <= first.t < LOG_SECONDS + 2 and (first.index, first.total) == (0.0, 25)
 
 
 def test_the_log_is_preferred_and_begins_a_new_count() -> None:

@@ -37,6 +37,7 @@ _STACKS, _STACK_SECONDS = 3, 0.05  # frames in all of these stacks stay; the oth
 _MAX_SOURCE_BYTES = 1 << 20
 _CLOCK_SECONDS = 1.0  # file times and start times are read from two clocks
 _CATCHES, _INTERRUPT = ("KeyboardInterrupt", "BaseException"), "KeyboardInterrupt"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SAVES = re.compile(r"save|checkpoint|ckpt|dump|snapshot|persist", re.IGNORECASE)  # names of functions
 
 
@@ -117,14 +118,17 @@ def _judge_stack(memory: RemoteMemory, frames: Frames, signal_name: str) -> Sign
     seen = [frame for _, frame in resolved]
     if not seen:
         return SignalHandling(signal_name, None, reason="its main thread runs no Python code, or changes too fast")
-    started_t = _start_time(memory)
+    started_t, comes_later = _start_time(memory), False
     for location, frame in resolved:
         with suppress(SourceError):
             clause = _clause_around(memory, frames, location, frame, started_t)
             if clause is not None:
                 return SignalHandling(signal_name, True, clause)
+            comes_later |= not frame.installed and _catches_later(memory, frames, location, frame, started_t)
     if any(frame.file.startswith("<frozen importlib") for frame in seen):
         return SignalHandling(signal_name, None, reason="it is still importing its modules")
+    if comes_later:
+        return SignalHandling(signal_name, None, reason="it is not yet in the code that catches KeyboardInterrupt")
     return SignalHandling(signal_name, False, reason="no handler, no `except KeyboardInterrupt`")
 
 
@@ -171,6 +175,15 @@ def _clause_around(
     return None if line is None else f"{frame.function} ({PurePath(frame.file).name}:{line})"
 
 
+def _catches_later(
+    memory: RemoteMemory, frames: Frames, location: CodeLocation, frame: StackFrame, started_t: float
+) -> bool:
+    """Whether the function of this frame, or the module, catches a KeyboardInterrupt further down."""
+    source = _source(memory, frame.file, started_t)
+    first = 0 if frame.function == "<module>" else frames.function(location[0]).line
+    return source is not None and catches_after(source, first, frame.line)
+
+
 def _source(memory: RemoteMemory, path: str, started_t: float) -> str | None:
     """Return the source as the program read it; None when there is none, or it was changed since."""
     if path.startswith("<"):
@@ -195,19 +208,39 @@ def catching_line(source: str, first_line: int, line: int, is_library: bool = Fa
     `first_line` is that of the function that `line` is in. A clause that passes the exception on counts if it calls
     something named save, checkpoint and the like, or if the program itself names KeyboardInterrupt there.
     """
-    lines = source.splitlines()
-    if not any(text.lstrip().startswith("try") for text in lines[max(0, first_line - 1) : line]):
-        return None  # parsing a long module takes 0.1 s
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    around = [node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.lineno >= first_line]
+    tree = _parse(source, max(0, first_line - 1), line)
+    nodes = ast.walk(tree) if tree is not None else ()
+    around = [node for node in nodes if isinstance(node, ast.Try) and node.lineno >= first_line]
     for node in sorted(around, key=lambda node: -node.lineno):
         clause = _clause(node, line, is_library)
         if clause is not None:
             return clause
     return None
+
+
+def catches_after(source: str, first_line: int, line: int) -> bool:
+    """Whether the function that begins in `first_line` (0: the module) catches a KeyboardInterrupt after `line`."""
+    tree = _parse(source, line, None)
+    within = [tree] if tree is not None and not first_line else []
+    for node in ast.walk(tree) if tree is not None and first_line else ():
+        if isinstance(node, _FUNCTIONS) and first_line in (node.lineno, *(one.lineno for one in node.decorator_list)):
+            within.append(node)
+    while within:
+        node = within.pop()
+        if isinstance(node, ast.Try) and node.lineno > line and _clause(node, node.body[0].lineno, False):
+            return True
+        within += (child for child in ast.iter_child_nodes(node) if not isinstance(child, _FUNCTIONS))
+    return False
+
+
+def _parse(source: str, first: int, last: int | None) -> ast.AST | None:
+    """Parse a source that has a `try` in these lines: parsing a long module takes 0.1 s."""
+    if not any(text.lstrip().startswith("try") for text in source.splitlines()[first:last]):
+        return None
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _clause(node: ast.Try, line: int, is_library: bool) -> int | None:

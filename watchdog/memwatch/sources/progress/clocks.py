@@ -95,6 +95,7 @@ class Clocks:
         self._total: int | None = None  # that the log has told
         self._check = _LogCheck()
         self._of_heap: list[Event] = []  # what memory's reading has told beside the count, and was not passed on yet
+        self._heap_count: GenerationSeen | None = None  # that it told last, as above
 
     def poll(self, now: float) -> Iterator[Event]:
         self._began_t = now if self._began_t is None else self._began_t
@@ -125,13 +126,17 @@ class Clocks:
             if not is_heap_first:
                 self._heap.read(now)
             yield from self._check.add(self._heap, latest, self._total, now)
-        self._of_heap += (event for event in of_heap if not isinstance(event, GenerationSeen))
+        for event in of_heap:
+            if isinstance(event, GenerationSeen):
+                self._heap_count = event
+            else:
+                self._of_heap.append(event)
         if self._is_heap_clock(watched_s):  # what fails there is no news while the log tells all
             yield from (replace(event, t=now) for event in self._of_heap)
             self._of_heap.clear()
-            for event in of_heap:
-                if isinstance(event, GenerationSeen):
-                    yield self._as_clock("heap", event)
+            if self._heap_count is not None:
+                yield self._as_clock("heap", replace(self._heap_count, t=now))
+                self._heap_count = None
 
     def close(self) -> None:
         for one in (self._marks, self._log, self._heap):

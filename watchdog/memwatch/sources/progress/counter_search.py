@@ -242,7 +242,9 @@ class _Search:
             )
         rest = [one for one in numbers if one.name not in taken]
         for place in self._counters(start, rest, objects, level + _LEVELS - 1):
-            yield replace(place, name=f"{place.name} of {owner}" if is_module else f"{place.name} of {owner}()")
+            is_with_total = not is_module and place.total is not None and place.total in known
+            name = f"{place.name} of {owner}" if is_module else f"{place.name} of {owner}()"
+            yield replace(place, name=name, known=is_with_total)
         self._objects.extend((address, level + _LEVELS - 1, 0) for _, address in objects)
 
     def _variables(self, frame: FrameValues) -> Iterator[tuple[str, tuple[Hop, ...], int]]:
