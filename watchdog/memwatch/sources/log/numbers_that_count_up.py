@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from memwatch.sources.log.primary_counter import Progression
-from memwatch.sources.log.unit_mentions import GROUPED, UNNAMED_UNIT, whole_number
+from memwatch.sources.log.unit_mentions import GROUPED, PROCESS_NOUNS, UNNAMED_UNIT, whole_number
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -94,12 +94,20 @@ class RecurringLines:
             if _OF_TOTAL.match(plain, match.end()):
                 numbers[number].is_uneven = False  # `641/1875 ━━━━━`: drawn now and then
         restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
-        candidates = (
-            _candidate(plain, message_start, number, match, _required_increments(numbers[number], restarts))
-            for number, match in found
-            if not _is_ruled_out(numbers[number])
-        )
-        return shape, [candidate for candidate in candidates if candidate is not None]
+        candidates, is_within = list[CandidateNumber](), False
+        for number, match in found:
+            if _is_ruled_out(numbers[number]):
+                continue
+            required = _required_increments(numbers[number], restarts)
+            candidate = _candidate(plain, message_start, number, match, required)
+            if candidate is None:
+                continue
+            candidates.append(candidate._replace(total=None) if is_within else candidate)
+            # `[0/25][3/20]`: what has a total of its own and has not moved yet is the outer loop
+            is_within |= (
+                (candidate.total or 0) > 1 and not numbers[number].increments and candidate.noun not in PROCESS_NOUNS
+            )
+        return shape, candidates
 
     def is_undecided(self, shape: str) -> bool:
         """Another line of this shape may reveal a counter; an integer that restarts only confirms an outer counter."""
