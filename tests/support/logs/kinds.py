@@ -296,3 +296,4 @@ k("samples that are told with the step","step",4357,[1,*R(10,310,10)],"  Steps p
 k("the bar of the batches before the first epoch","epoch",None,R(3),"\r".join((tqdm("Sanity Checking DataLoader 0",2,2),tqdm("Training",0,3999),*(tqdm(f"Epoch {e}",b,3999,", v_num=29") for e in R(3) for b in (0,1,1200,2400,3999))))+"\n")
 k("the batch beside an epoch that has not moved yet","step",None,R(20),"".join(f"[0/25][{b}/20] Loss_D: 0.67{b} Loss_G: 4.42{b} D(x): 0.94{b} D(G(z)): 0.45{b} / 0.0126\n" for b in R(20)))
 k("the batch beside an epoch","step",25,R(4),"".join(f"[{e}/25][{b}/20] Loss_D: 0.67{b} Loss_G: 4.42{b} D(x): 0.94{b} D(G(z)): 0.45{b} / 0.0126\n" for e in R(4) for b in R(20)))
+k("a bar of samples below that of the training","step",400,R(120),"\r".join(d for i in R(120) for d in (tqdm(f"loss: 0.2{i+10}",i,400),*((f"\n\r{tqdm('sampling loop time step',b,10)}\x1b[A" for b in R(11)) if i%50==49 else ())))+"\n")

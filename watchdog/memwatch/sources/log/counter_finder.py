@@ -361,9 +361,9 @@ class CounterFinder:
         )
         counter.is_ruled_out |= _PREPARATION.search(description) is not None
         counter.is_training |= description.lower().startswith("train")
+        counter.is_ruled_out |= line.is_below_another and self._has_bar_above(counter)
         if unit is None:
             counter.is_ruled_out |= counter.last is not None and done < counter.last  # drawn again: an inner loop
-            counter.is_ruled_out |= line.is_below_another and self._has_bar_above(counter)
             counter.has_ended |= total is not None and done >= total
         return (total is None or done < total) and counter.add_value(line, match.start("done"), done, total, "start")
 
