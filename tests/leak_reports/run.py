@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +60,10 @@ def watched(report: Report, environments: Path, path: Path) -> dict[str, Any]:
     with trainer(folder, program=words) as program:
         time.sleep(1.0)  # as a user does: the trainer first
         with memwatch(folder, "--pid", str(program.pid), "--log", folder.log.name, *options) as watch:
-            program.wait(LONGEST_SECONDS)
+            try:
+                program.wait(LONGEST_SECONDS)
+            except subprocess.TimeoutExpired:
+                program.kill()
             seconds = time.monotonic() - begun
             watch.wait(60.0)
     run = {"name": report.name, "seconds": round(seconds), "exit": program.returncode}

@@ -94,6 +94,7 @@ def events(output: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.thorough  # Two watches take minutes; the test beside the container sees such an end, too.
 def test_left_alone_the_kernel_kills_it_and_the_cause_says_so_with_and_without_the_kernels_log(guest: Guest) -> None:
     blind = f"systemd-run -q --wait --pipe -p ProtectKernelLogs=yes {WATCH} --dry-run --history none"
     done = guest(

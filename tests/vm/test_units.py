@@ -13,16 +13,12 @@ from support.guest import Guest
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
-# These take minutes; test_cgroup_v2 covers what `killed` does, tests/systemd what `stood_still` does.
-LONG = ("reset_clock", "crammed", "crowded", "lowered", "killed", "stood_still")
 CORES = {"crammed": 2}
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
 
 
-@pytest.mark.parametrize(
-    "story",
-    [pytest.param(one, marks=[pytest.mark.thorough] if one.stem in LONG else [], id=one.stem) for one in STORIES],
-)
+@pytest.mark.thorough  # They take minutes; test_cgroup_v2 and tests/systemd cover most of what they tell.
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
 def test_story(guests: Callable[[int], Guest], story: Path) -> None:
     done = guests(CORES.get(story.stem, 1))(story.read_text())
     print(done.stdout)

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import cycle, islice
 from typing import NamedTuple
 
 from memwatch.core.examination import (
@@ -57,7 +57,7 @@ from memwatch.diagnosis.heap.torch_tensors import Tensors
 from memwatch.errors import SourceError
 
 MAX_OBJECTS = 20_000  # Objects that are read: a bound on time; one takes 15 to 40 us (measured).
-NAMES_SECONDS, CONTENT_SECONDS = 0.08, 0.12  # of CPU, for names and for what they hold (chosen)
+NAMES_SECONDS, CONTENT_SECONDS = 0.12, 0.12  # of CPU, for names and for what they hold (chosen)
 CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes after it is to be seen, too (chosen)
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # that are reported, the largest (chosen)
@@ -103,6 +103,7 @@ class _Waiting(NamedTuple):
     owner: RemoteObject | None
     steps: int  # from a variable
     way: _Way | None = None
+    obj: RemoteObject | None = None  # once it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,14 @@ class _Content:
         return int(sum(one.number * one.bytes for one in self.found.values()))
 
 
+class _KnownContent(NamedTuple):
+    """What was met in a part of a container, and how deep in it; `is_sample` as in `_content`."""
+
+    content: _Content
+    level: float
+    is_sample: bool
+
+
 def look_at_names(
     pid: int,
     resident: ResidentBytes | None = None,
@@ -182,7 +191,9 @@ class NamedObjects:
         self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
         self._tensors, self._frames = Tensors(memory), Frames(memory, interpreter)
         self._seen: set[int] = set()  # objects that have a name
-        self._read, self._deadline = 0, 0.0
+        self._objects_read, self._deadline = 0, 0.0
+        # Of the parts of one container, by address: what many of them refer to is read once.
+        self._known: dict[int, _KnownContent] = {}
         self._arrays: dict[int, LargeObject] = {}
         self._graphs: set[int] = set()  # tensors that keep their autograd graph
         self._own_modules: set[str] = set()
@@ -190,22 +201,13 @@ class NamedObjects:
     def census(self, began: float, names_seconds: float, content_seconds: float) -> Census:
         self._deadline = time.process_time() + names_seconds
         named = self._named()
-        end = time.process_time() + content_seconds
         containers: dict[str, list[tuple[_Named, int]]] = {}
         counts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
         path_sizes: Counter[tuple[str, str]] = Counter()
         graphs, graph_paths = 0.0, dict[str, None]()
-        for found_before in named:
-            now = time.process_time()
-            self._deadline = now + CONTENT_SHARE * (end - now)
-            if not self._may_go_on():  # What is further away is left out.
-                break
-            one = self._present(found_before)
-            content = None if one is None else self._content(one.obj, one.path)
-            if one is None or content is None or self._is_elsewhere(one):
-                continue  # The name is given to another object all the time.
+        for one, content in self._contents(named, time.process_time() + content_seconds):
             containers.setdefault(one.path, []).append((one, content.bytes))
             kept = [content.found[address] for address in self._graphs & content.found.keys()]
             graphs += sum(met.number for met in kept)
@@ -237,6 +239,36 @@ class NamedObjects:
             containers=tuple(sorted(found[:MAX_CONTAINERS], key=lambda size: -(size.bytes or 0))),
         )
 
+    def _contents(self, named: Sequence[_Named], end: float) -> list[tuple[_Named, _Content]]:
+        """Read what these hold until a time, in their order; without those for which it did not suffice.
+
+        Each has an equal share of the time, and then those for which that does not suffice, as of options that
+        refer to each other, have what is left.
+        """
+        found, unfinished = dict[int, tuple[_Named, _Content]](), dict[int, dict[int, _KnownContent]]()
+        for i, one in enumerate(named):
+            now = time.process_time()
+            self._deadline = now + (end - now) / (len(named) - i)
+            self._known = {}
+            if (read := self._read(one)) is not None:
+                found[i] = read
+            if not self._may_go_on():
+                unfinished[i] = self._known
+        for i, self._known in unfinished.items():
+            now = time.process_time()
+            self._deadline = now + CONTENT_SHARE * (end - now)
+            if self._may_go_on() and (read := self._read(named[i])) is not None:
+                found[i] = read
+        return [found[i] for i in sorted(found)]
+
+    def _read(self, found_before: _Named) -> tuple[_Named, _Content] | None:
+        """Return what a name refers to now, with what that holds; None where it changes too fast, or is another."""
+        one = self._present(found_before)
+        content = None if one is None else self._content(one.obj, one.path)
+        if one is None or content is None or self._is_elsewhere(one):
+            return None
+        return one, content
+
     def _present(self, one: _Named) -> _Named | None:
         """Return what the name refers to now; None where that is nothing, or of another type."""
         if one.way is None:
@@ -261,41 +293,49 @@ class NamedObjects:
         return AttributeSize(path, len(parts), size, sum(lengths) if lengths else None, capacity, full=path)
 
     def _may_go_on(self) -> bool:
-        return self._read < MAX_OBJECTS and time.process_time() < self._deadline
+        return self._objects_read < MAX_OBJECTS and time.process_time() < self._deadline
 
     def _object(self, address: int) -> RemoteObject | None:
-        self._read += 1
+        self._objects_read += 1
         return self._attributes.object_at(address)
 
     # --- names ---
 
     def _named(self) -> list[_Named]:
-        """Return what has a name, that of the program's globals and variables first, then what is further away."""
+        """Return what has a name: in turn what the variables of frames lead to, what globals do, and what code does.
+
+        Each of these may be thousands of names, as the functions, classes and modules that lead to other globals are.
+        """
         found: list[_Named] = []
-        waiting: deque[_Waiting] = deque()
+        in_variables, in_globals, in_code = (deque[_Waiting]() for _ in range(3))
         namespaces = dict.fromkeys(self._frames.globals())
         if not namespaces:
             raise SourceError("no function of Python runs in it: it begins, or ends")
         for namespace in namespaces:
-            waiting.extend(self._globals(namespace))
+            in_globals.extend(self._globals(namespace))
+        are_global = {one.address for one in in_globals}
         for address, name in self._frames.local_variables().items():
-            waiting.append(_Waiting(address, name, None, 1))
-        while waiting and self._may_go_on():
-            one = waiting.popleft()
+            if address not in are_global:
+                in_variables.append(_Waiting(address, name, None, 1))
+        turns = cycle((in_variables, in_globals, in_variables, in_code))
+        while (in_globals or in_variables or in_code) and self._may_go_on():
+            queue = next(turns) or in_globals or in_variables or in_code
+            one = queue.popleft()
             if one.address in self._seen or not one.address:
                 continue
+            obj = one.obj or self._object(one.address)
+            if obj is not None and queue is not in_code and is_program(obj.heap_type):
+                in_code.append(one._replace(obj=obj))
+                continue
             self._seen.add(one.address)
-            obj = self._object(one.address)
-            if obj is None:
-                continue
-            try:
-                waiting.extend(self._visit(obj, one, found))
-            except _BROKEN:
-                continue
+            with suppress(*_BROKEN):
+                queue.extend(self._visit(obj, one, found, in_code) if obj is not None else ())
         return found
 
-    def _visit(self, obj: RemoteObject, this: _Waiting, found: list[_Named]) -> Iterator[_Waiting]:
-        """Add a container or array to `found`; yield the names in an object, a module or a class."""
+    def _visit(
+        self, obj: RemoteObject, this: _Waiting, found: list[_Named], in_code: deque[_Waiting]
+    ) -> Iterator[_Waiting]:
+        """Add a container or array to `found`, a module's globals to `in_code`; yield the names in another object."""
         kind, path, owner, steps = obj.heap_type, this.path, this.owner, this.steps
         shape, name = kind.shape, kind.name
         if shape == "dict" and 0 < obj.count() <= _FEW and (items := self._keyed(obj)) is not None:
@@ -313,9 +353,9 @@ class NamedObjects:
             found.append(_Named(path, obj, owner, this.way))
         elif name == "module":
             module = self._attributes.module(obj.address)
-            yield from self._globals(module.namespace)
+            in_code.extend(self._globals(module.namespace))
         elif name == "function":
-            yield from self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24))
+            in_code.extend(self._globals(obj.word(16 if self._interpreter.minor >= (3, 10) else 24)))
             variables = self._frames.closure_variables(obj) if steps < _MAX_STEPS else {}
             yield from (_Waiting(cell, variable, None, steps + 1) for cell, variable in variables.items())
         elif name == LRU_CACHE:
@@ -439,13 +479,19 @@ class NamedObjects:
                 parts.append(part.share_of(address) if kind.name in ("cell", "method") else part)
             elif is_sample and not is_sampled:
                 return None
-        if len(parts) > 1 and not self._may_go_on():  # The last one is not whole.
-            parts.pop()
+        if not self._may_go_on():
+            if len(parts) > 1 or level == 0:  # The last one is not whole.
+                del parts[-1:]
+            if not parts and level == 0:
+                return None
         content.add_sample(parts, max(1.0, total / max(1, len(parts))) if is_sampled else 1.0, references)
         return content
 
     def _part(self, address: int, path: str, level: float, is_sample: bool) -> _Content | None:
         """Return the content of an object in a container: empty for what is no data, None where it cannot be read."""
+        known = self._known.get(address)
+        if known is not None and known.level <= level and known.is_sample == is_sample:
+            return known.content
         obj = self._object(address)
         if obj is None:
             return None
@@ -453,7 +499,10 @@ class NamedObjects:
         # A class without a name of its own is one that the program makes as it runs.
         may_hold = kind.name in (*_CALLABLE, "cell") or kind.shape == "class"
         is_data = may_hold or not (is_program(kind) or _is_iterator(kind))
-        return self._content(obj, path, level, is_sample) if is_data else _Content()
+        content = self._content(obj, path, level, is_sample) if is_data else _Content()
+        if content is not None and self._may_go_on():
+            self._known[address] = _KnownContent(content, level, is_sample)
+        return content
 
     def _measure(self, obj: RemoteObject, path: str) -> tuple[int, list[tuple[str, int]], int]:
         """Return an object's own bytes, some or all of the references in it, with labels, and their number in all."""
