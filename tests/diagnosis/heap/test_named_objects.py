@@ -507,3 +507,23 @@ def test_parts_of_one_class_in_an_array_or_a_tuple_have_their_own_names() -> Non
         found = {one.path: one.bytes for one in looked(child.pid).containers}
     for path in ("__main__.Axes.children", "__main__.Layer.seen", "__main__.View.items"):
         assert found[path] == pytest.approx(2 * 300 * 10_033, rel=0.05), found
+
+
+def test_what_a_variable_leads_to_is_found_beside_thousands_of_names_and_a_web_of_options(tmp_path: Path) -> None:
+    models = (f"class Model{i}:\n    sizes = [1]\ndef make_{i}(n={i}):\n    return Model{i}\n" for i in range(2000))
+    (tmp_path / "models.py").write_text("".join(models))
+    (tmp_path / "train.py").write_text(
+        "import argparse\nfrom models import *\n"
+        "class Data:\n    def __init__(self):\n        self.seen = [bytes(10_000) for _ in range(500)]\n"
+        "class Loader:\n    def __init__(self):\n        self.data = Data()\n"
+        "parser = argparse.ArgumentParser()\n"
+        "for group in range(12):\n    of = parser.add_argument_group(f'group {group}')\n"
+        "    for i in range(40):\n        of.add_argument(f'--option-{group}-{i}', type=float, help='an option')\n"
+        "def main(loader):\n    print('ready', flush=True)\n    while True:\n        sum(range(1000))\n"
+        "main(Loader())\n"
+    )
+    with running([sys.executable, str(tmp_path / "train.py")]) as program:
+        for _ in range(5):
+            census, _ = look_at_names(program.pid)
+            sizes = {one.path: one.bytes for one in census.containers}
+            assert sizes["__main__.Data.seen"] == pytest.approx(500 * 10_000, rel=0.02)

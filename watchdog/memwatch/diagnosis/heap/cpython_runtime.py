@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import unpack
+from typing import BinaryIO, NamedTuple
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -28,6 +29,20 @@ _LIBRARY = re.compile(r"/libpython[0-9][^/]*\.so[^/]*( \(deleted\))?$")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+class _Addresses(NamedTuple):
+    """What a file says of where CPython's runtime is, before it is mapped; 0: it has no such symbol or section."""
+
+    runtime: int
+    version: int
+    bss: tuple[int, int]
+    segments: tuple[tuple[int, int], ...]  # of those that are loaded: the offset in the file, and the address
+
+
+_known = dict[tuple[int, ...], _Addresses]()  # by device, inode, size and time: to read them takes 10 to 20 ms
+_MOST_KNOWN = 16
+_SETTLED_SECONDS = 2.0  # A file that was written since may change within one tick of its time (chosen).
+
+
 class Binary:
     """The mapped file that contains CPython's runtime; SourceError when the process has none."""
 
@@ -35,15 +50,12 @@ class Binary:
         for path, first in _candidates(memory):
             # elftools trusts the headers of a file: on false ones it may raise anything.
             with suppress(Exception), open(path, "rb") as file:
-                elf = ELFFile(file)
-                runtime = _symbol(elf, "_PyRuntime") or _section(elf, ".PyRuntime")[0]
-                if runtime:
-                    bias = _bias(elf, first)
-                    self.runtime = runtime + bias
-                    version = _symbol(elf, "Py_Version", is_exported=True)
-                    self.version_at = version + bias if version else 0
-                    start, size = _section(elf, ".bss")
-                    self.bss = (start + bias, size)
+                found = _addresses(file)
+                if found.runtime:
+                    bias = _bias(found, first)
+                    self.runtime = found.runtime + bias
+                    self.version_at = found.version + bias if found.version else 0
+                    self.bss = (found.bss[0] + bias, found.bss[1])
                     return
         raise SourceError(
             f"process {memory.pid} runs no CPython that can be found",
@@ -68,6 +80,26 @@ def _candidates(memory: RemoteMemory) -> Iterator[tuple[str, MemoryMapping]]:
         else:
             yield f"{folder}/root{mapping.path}", mapping
             yield f"{folder}/map_files/{mapping.start:x}-{mapping.end:x}", mapping
+
+
+def _addresses(file: BinaryIO) -> _Addresses:
+    stat = os.fstat(file.fileno())
+    identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if (known := _known.get(identity)) is not None:
+        return known
+    elf = ELFFile(file)
+    loads = (segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD")
+    found = _Addresses(
+        runtime=_symbol(elf, "_PyRuntime") or _section(elf, ".PyRuntime")[0],
+        version=_symbol(elf, "Py_Version", is_exported=True),
+        bss=_section(elf, ".bss"),
+        segments=tuple((int(load["p_offset"]), int(load["p_vaddr"])) for load in loads),
+    )
+    if len(_known) >= _MOST_KNOWN:
+        _known.clear()
+    if time.time() - stat.st_mtime > _SETTLED_SECONDS:
+        _known[identity] = found
+    return found
 
 
 def _symbol(elf: ELFFile, name: str, *, is_exported: bool = False) -> int:
@@ -95,13 +127,12 @@ def _section(elf: ELFFile, name: str) -> tuple[int, int]:
     return (int(section["sh_addr"]), int(section["sh_size"])) if section is not None else (0, 0)
 
 
-def _bias(elf: ELFFile, first: MemoryMapping) -> int:
+def _bias(found: _Addresses, first: MemoryMapping) -> int:
     """Return the difference between a mapped address and the same address in the file."""
-    loads = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
-    of_first = next((load for load in loads if load["p_offset"] // _PAGE * _PAGE == first.offset), None)
+    of_first = next((address for offset, address in found.segments if offset // _PAGE * _PAGE == first.offset), None)
     if of_first is None:
         raise ELFError("its first mapping is none of its segments")
-    return first.start - int(of_first["p_vaddr"]) // _PAGE * _PAGE
+    return first.start - of_first // _PAGE * _PAGE
 
 
 _COOKIE = b"xdebugpy"  # at the start of the runtime, from 3.13 on

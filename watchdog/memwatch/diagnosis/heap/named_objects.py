@@ -190,6 +190,7 @@ class NamedObjects:
         self._types, self._layouts = TypeTable(memory, self._builtins), Layouts(self._builtins)
         self._attributes = Attributes(memory, self._builtins, self._types, self._layouts)
         self._tensors, self._frames = Tensors(memory), Frames(memory, interpreter)
+        self._most_bytes = sum(high - low for low, high in memory.writable.bounds())  # that anything may take
         self._seen: set[int] = set()  # objects that have a name
         self._objects_read, self._deadline = 0, 0.0
         # Of the parts of one container, by address: what many of them refer to is read once.
@@ -457,6 +458,8 @@ class NamedObjects:
         try:
             size, items, total = self._measure(obj, path)
         except _BROKEN:
+            return None
+        if size > self._most_bytes:  # It changed while it was read.
             return None
         items = [item for item in items if item[1]]  # A slot or a cell is empty before its variable is set.
         references = obj.word(0) & REFCOUNT_BITS
