@@ -16,8 +16,8 @@ import pytest
 
 from memwatch.app.examination_launcher import IDLE_SECONDS, ExaminationLauncher, ProcessSnapshotLauncher
 from memwatch.cli import examination_commands
-from memwatch.core.events import Diagnose, Diagnosed, SnapshotTaken
-from memwatch.core.examination import Examination
+from memwatch.core.events import Diagnosed, SnapshotTaken
+from memwatch.core.examination import Diagnose, Examination
 from memwatch.core.leaks.growth_attribution import by_line
 from memwatch.sources.target.target_facts import identify
 from support.processes import running

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memwatch.core.events import Diagnose, Diagnosed
+from memwatch.core.events import Diagnosed
 from memwatch.core.examination import (
     AttributeSize,
     Census,
     DeviceStorageTotals,
+    Diagnose,
     Examination,
     LargeObject,
     MemoryKind,

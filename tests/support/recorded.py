@@ -13,7 +13,6 @@ from memwatch.core.events import (
     Attached,
     Cause,
     CheckpointSeen,
-    Diagnose,
     Diagnosed,
     Event,
     Exited,
@@ -25,6 +24,7 @@ from memwatch.core.events import (
     Sampled,
     Signalled,
 )
+from memwatch.core.examination import Diagnose
 from memwatch.core.measurements import HOST, Limit, Sample, Target, Usage
 from memwatch.history.event_store import HistoryStore
 from support.examinations import examined

@@ -23,7 +23,6 @@ from memwatch.core.events import (
     Attached,
     Cause,
     CheckpointSeen,
-    Diagnose,
     Diagnosed,
     Event,
     Exited,
@@ -32,7 +31,7 @@ from memwatch.core.events import (
     NeighboursSeen,
     PhaseSeen,
 )
-from memwatch.core.examination import Examination
+from memwatch.core.examination import Diagnose, Examination
 from memwatch.core.expectations import parse_expectation
 from memwatch.core.leaks.examination_schedule import DiagnosisPolicy
 from memwatch.core.measurements import (

@@ -10,18 +10,16 @@ import pytest
 from memwatch.core.decision.policy import Policy
 from memwatch.core.engine.diagnostician import RECORDINGS_KEPT
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import (
-    Action,
-    Attached,
+from memwatch.core.events import Action, Attached, Diagnosed, Event, ExaminationAsked, GenerationSeen, Notice, PhaseSeen
+from memwatch.core.examination import (
+    NOT_ASKED,
+    AllocationProfile,
+    AttributeSize,
     Diagnose,
-    Diagnosed,
-    Event,
-    ExaminationAsked,
-    GenerationSeen,
-    Notice,
-    PhaseSeen,
+    Examination,
+    StackFrame,
+    StackGrowth,
 )
-from memwatch.core.examination import NOT_ASKED, AllocationProfile, AttributeSize, Examination, StackFrame, StackGrowth
 from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS
 from memwatch.core.leaks.examination_schedule import KILL_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target

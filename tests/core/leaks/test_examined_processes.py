@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Census, Examination, ProcessSize
+from memwatch.core.events import Diagnosed
+from memwatch.core.examination import Census, Diagnose, Examination, ProcessSize
 from memwatch.core.leaks.examined_processes import ProcessChoice
 
 MB = 10**6

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from memwatch.app.watch_session import ExaminationBudget
-from memwatch.core.events import Diagnose, Diagnosed, Event, SnapshotTaken
-from memwatch.core.examination import Examination
+from memwatch.core.events import Diagnosed, Event, SnapshotTaken
+from memwatch.core.examination import Diagnose, Examination, ExaminationRequest
 from memwatch.core.measurements import Target
 from memwatch.errors import SourceError
 from memwatch.system import json_and_yaml
@@ -19,16 +19,6 @@ KILLED_SECONDS = 1.0  # that a killed process is waited for (chosen)
 SNAPSHOT_SECONDS = 300.0  # After this time the process is killed (chosen).
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 _SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
-
-
-@dataclass(frozen=True, slots=True)
-class ExaminationRequest:
-    """The request to an `examination_worker`."""
-
-    target: Target
-    asked: Diagnose
-    uptime: float  # of the machine in seconds, at the time of the request
-    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the target
 
 
 class ExaminationLauncher:

@@ -15,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memwatch.app.examination_launcher import ExaminationRequest
-from memwatch.core.events import Diagnose
-from memwatch.core.examination import NOT_ASKED, Examination, StackFrame, TypeCount
+from memwatch.core.examination import NOT_ASKED, Diagnose, Examination, ExaminationRequest, StackFrame, TypeCount
 from memwatch.core.leaks.examination_cpu_budget import seconds_until
 from memwatch.core.measurements import Target
 from memwatch.core.text_and_units import format_bytes

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from memwatch.actions.signal_sender import SignalPlan
-from memwatch.app.watch_session import ExaminationBudget
-from memwatch.core.events import Event, SignalHandlingSeen
 from memwatch.core.measurements import SignalHandling, Target
 from memwatch.errors import SourceError
 from memwatch.sources.target.target_facts import is_same_process
 from memwatch.system.clock import process_age_seconds
 from memwatch.system.python_workers import Task, serve_task
+
+if TYPE_CHECKING:
+    from memwatch.actions.signal_sender import SignalPlan
+    from memwatch.app.watch_session import ExaminationBudget
+    from memwatch.core.events import Event
 
 FIRST_CHECK_AGE_SECONDS = 5.0  # of the trainer: a younger one is still importing its modules (chosen)
 NEXT_CHECK_SECONDS = (20.0, 120.0)  # after the first and the second check; there are three at most (chosen)
@@ -81,6 +84,8 @@ class SignalHandlingCheck:
         return []
 
     def _report(self, now: float, found: SignalHandling) -> Sequence[Event]:
+        from memwatch.core.events import SignalHandlingSeen  # which the child of this module does not need
+
         if found.handled:
             self._due_t = math.inf
         if found.handled is None and self._checks == 1:  # It may still import its modules.

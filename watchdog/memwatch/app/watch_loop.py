@@ -12,17 +12,8 @@ from dataclasses import dataclass, field
 from memwatch.app.interrupter import Interrupter
 from memwatch.app.trainer_process import WatchedTrainer
 from memwatch.core.engine.engine import Engine
-from memwatch.core.events import (
-    ArmedChanged,
-    Attached,
-    Diagnose,
-    Event,
-    Exited,
-    Notice,
-    Sampled,
-    Signalling,
-    SourceChanged,
-)
+from memwatch.core.events import ArmedChanged, Attached, Event, Exited, Notice, Sampled, Signalling, SourceChanged
+from memwatch.core.examination import Diagnose
 from memwatch.core.interfaces import Clock, EventSource, Sink, Waker
 from memwatch.core.measurements import Sample, UnavailableSource
 from memwatch.core.snapshot import Snapshot

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from memwatch.core.examination import Examination, ProcessSize
+from memwatch.core.examination import Diagnose, Examination
 from memwatch.core.measurements import Limit, Neighbours, RunIdentity, Sample, SignalHandling, Target, Usage
 
 # --- actions ----------------------------------------------------------------------------------------------------------
@@ -42,30 +42,6 @@ class Escalate:
     t: float
     signal: str  # "SIGTERM" or "SIGKILL"
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnose:
-    """Examine the trainer, in a process of low priority. An action; Diagnosed carries it with its outcome."""
-
-    t: float
-    reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"
-    generation: float | None  # under way, as the program counts
-    phase: str | None  # under way
-    used_bytes: int | None  # of main memory
-    memory_bytes: int  # that the examination may take
-    types: tuple[str, ...] = ()  # whose holders are to be found, besides those of the types that it chooses itself
-    paths: tuple[str, ...] = ()  # whose sizes are to be found, besides those of the attributes that it finds itself
-    gpu_bytes: int | None = None  # used by the trainer on all GPUs; None: there is none, or it is not known
-    record_seconds: float = 0.0  # follow memory for this long, to see which code raises it, and do nothing else
-    cow_bytes: int = 0  # copied by forked workers so far
-    # Read the whole heap, not only what the program's own names lead to, where at most so many objects are tracked.
-    whole_objects: int | None = None  # None: however many
-    cpu_seconds: float = 0.0  # that it may take at once; above that it pauses
-    # that it may take besides: after seconds, CPU seconds; all that again in each minute to come. Nothing: no bound.
-    cpu_later: tuple[tuple[float, float], ...] = ()
-    kill_seconds: float = 180.0  # after which it is ended
-    worker: ProcessSize | None = None  # to be examined; None: the trainer's own process
 
 
 Action = Notice | Interrupt | Escalate | Diagnose

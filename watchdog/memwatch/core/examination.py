@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memwatch.core.measurements import Target
+
 NOT_ASKED = "not asked for"  # the reason why an examination leaves something out
 UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # begins a path that starts at no attribute
 CYCLES_HOLDER_PREFIX = "nothing but each other: "  # begins a path that starts in garbage which refers to itself
@@ -161,6 +163,40 @@ class ProcessSize:
     start_ticks: int  # as in a Target
     name: str  # printable
     anon_bytes: int  # resident anonymous memory
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Examine the trainer, in a process of low priority. An action; Diagnosed carries it with its outcome."""
+
+    t: float
+    reason: str  # "generation", "phase", "middle" (of a generation), "time", "warn", "request", "rise"
+    generation: float | None  # under way, as the program counts
+    phase: str | None  # under way
+    used_bytes: int | None  # of main memory
+    memory_bytes: int  # that the examination may take
+    types: tuple[str, ...] = ()  # whose holders are to be found, besides those of the types that it chooses itself
+    paths: tuple[str, ...] = ()  # whose sizes are to be found, besides those of the attributes that it finds itself
+    gpu_bytes: int | None = None  # used by the trainer on all GPUs; None: there is none, or it is not known
+    record_seconds: float = 0.0  # follow memory for this long, to see which code raises it, and do nothing else
+    cow_bytes: int = 0  # copied by forked workers so far
+    # Read the whole heap, not only what the program's own names lead to, where at most so many objects are tracked.
+    whole_objects: int | None = None  # None: however many
+    cpu_seconds: float = 0.0  # that it may take at once; above that it pauses
+    # that it may take besides: after seconds, CPU seconds; all that again in each minute to come. Nothing: no bound.
+    cpu_later: tuple[tuple[float, float], ...] = ()
+    kill_seconds: float = 180.0  # after which it is ended
+    worker: ProcessSize | None = None  # to be examined; None: the trainer's own process
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminationRequest:
+    """The request to an `examination_worker`."""
+
+    target: Target
+    asked: Diagnose
+    uptime: float  # of the machine in seconds, at the time of the request
+    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the target
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from memwatch.core.engine import notices
-from memwatch.core.events import Action, Diagnose, Diagnosed
+from memwatch.core.events import Action, Diagnosed
 from memwatch.core.examination import (
     NOT_ASKED,
     AllocationProfile,
+    Diagnose,
     Diagnosis,
     Examination,
     Finding,

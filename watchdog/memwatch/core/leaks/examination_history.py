@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter, mul
 
-from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, Census, ExaminationRow, Finding, Growth
+from memwatch.core.events import Diagnosed
+from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, Census, Diagnose, ExaminationRow, Finding, Growth
 from memwatch.core.robust_statistics import median
 
 MAX_ROW_NAMES = 8  # Types, and attributes, in each row of the table of examinations (chosen for its width).

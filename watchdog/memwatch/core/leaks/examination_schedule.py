@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from memwatch.core.events import Diagnose, Diagnosed
-from memwatch.core.examination import Diagnosis, ProcessSize
+from memwatch.core.events import Diagnosed
+from memwatch.core.examination import Diagnose, Diagnosis, ProcessSize
 from memwatch.core.forecast.piecewise_trend import LEAST_RISE
 from memwatch.core.generation_ledger import GenerationLedger
 from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS, CpuWindow, seconds_until

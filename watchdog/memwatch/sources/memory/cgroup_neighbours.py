@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from memwatch.core.events import NeighboursSeen
 from memwatch.core.measurements import CgroupLevel, Neighbour, Neighbours
 from memwatch.core.proc_stat import ProcStat
 from memwatch.core.text_and_units import printable
@@ -19,6 +19,9 @@ from memwatch.errors import SourceError, TargetGoneError
 from memwatch.sources.kernel_files import read_whole, unreadable
 from memwatch.sources.procfs import Statm, parse_pids, parse_statm, read_lineage, read_stat
 from memwatch.sources.target.target_facts import read_argv, read_environ
+
+if TYPE_CHECKING:
+    from memwatch.core.events import NeighboursSeen
 
 _STRANGERS_BYTES = 32 << 20  # RSS that other processes, such as a shell, may have together in an owned cgroup
 # Seconds between two searches: while the trainer is alone, a level has a limit, and no more of it was taken than
@@ -147,6 +150,8 @@ class NeighbourReader:
         has_members, known = len(others) < len(found), self._has_neighbours
         self._has_neighbours = has_members or sum(each.rss_bytes for each in others) > _STRANGERS_BYTES
         if self._has_neighbours or known:
+            from memwatch.core.events import NeighboursSeen  # which an examination's process does not need
+
             self._seen = NeighboursSeen(now, self._summary(path, found if self._has_neighbours else []))
         if self._has_neighbours:
             return max(_FOLLOW_SECONDS, (now - self._first_t) * _AGE_SHARE)

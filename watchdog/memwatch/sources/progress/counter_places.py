@@ -29,6 +29,14 @@ class CounterPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The request to search a trainer and the other processes of its job."""
+
+    pid: int
+    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the trainer
+
+
+@dataclass(frozen=True, slots=True)
 class FoundPlaces:
     """What a search found; `reason`: why there is nothing."""
 

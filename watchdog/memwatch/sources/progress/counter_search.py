@@ -23,7 +23,8 @@ from memwatch.diagnosis.heap.stack_frames import Frames, FrameValues
 from memwatch.errors import SourceError
 from memwatch.sources.log.unit_mentions import unit_from_name
 from memwatch.sources.memory.process_descendants import find_largest_processes
-from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, number
+from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, SearchRequest, number
+from memwatch.system.python_workers import serve_task
 
 MOST_PLACES = 48  # that are returned, the outermost: a bound on the time to read them (chosen)
 SEARCH_SECONDS = 0.15  # of CPU; a program of torch and transformers takes 0.05 (measured)
@@ -436,3 +437,17 @@ def _only(values: list[float], least: float) -> int | None:
     """Return the one total that is not below the present number; None where there are several."""
     possible = {value for value in values if value >= max(1.0, least)}
     return int(possible.pop()) if len(possible) == 1 else None
+
+
+def serve() -> None:
+    """In a process of its own: answer a SearchRequest with FoundPlaces."""
+    serve_task(SearchRequest, _answer)
+
+
+def _answer(request: SearchRequest) -> FoundPlaces:
+    try:
+        return find_in_program(request.pid, request.member_pids)
+    except SourceError as error:
+        return FoundPlaces(reason=str(error))
+    except Exception as error:  # a bug in memwatch: nobody reads the output of this process
+        return FoundPlaces(reason=f"internal error: {type(error).__name__}: {error}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 from memwatch.core.events import Event, GenerationSeen, SourceChanged
 from memwatch.errors import SourceError
 from memwatch.sources.log.unit_mentions import UNIT_PRIORITY
-from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, PlaceReader
-from memwatch.system.python_workers import Task, serve_task
+from memwatch.sources.progress.counter_places import CounterPlace, FoundPlaces, PlaceReader, SearchRequest
+from memwatch.system.python_workers import Task
 
 FIRST_SEARCH_SECONDS = 5.0  # after the beginning of the watch: a program that is younger still imports (chosen)
 # Between two searches while there is no clock: each is twice as long as the one before (chosen). A search takes 0.2 s
@@ -25,15 +24,7 @@ RISES, RISES_UNNAMED = 2, 5  # that a place needs, and one without a unit's name
 # of a tenth of a second would show the noise of memory alone.
 TELL_SECONDS = 0.9
 MOST_READ = 12  # places that are read at each tick, so that this takes 0.1 ms (measured: 6 us each)
-_CODE = "from memwatch.sources.progress.heap_clock import serve; serve()"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """The request to search a trainer and the other processes of its job."""
-
-    pid: int
-    member_pids: tuple[int, ...] = ()  # processes of the job that are no descendants of the trainer
+_CODE = "from memwatch.sources.progress.counter_search import serve; serve()"
 
 
 class _Watched:
@@ -211,19 +202,3 @@ class HeapClock:
         return GenerationSeen(
             now, value, total, place.unit, place.at, recount=recount, origin=place.name, first=place.first
         )
-
-
-def serve() -> None:
-    """In a process of its own: answer a SearchRequest with FoundPlaces."""
-    serve_task(SearchRequest, _answer)
-
-
-def _answer(request: SearchRequest) -> FoundPlaces:
-    from memwatch.sources.progress.counter_search import find_in_program
-
-    try:
-        return find_in_program(request.pid, request.member_pids)
-    except SourceError as error:
-        return FoundPlaces(reason=str(error))
-    except Exception as error:  # a bug in memwatch: nobody reads the output of this process
-        return FoundPlaces(reason=f"internal error: {type(error).__name__}: {error}")
