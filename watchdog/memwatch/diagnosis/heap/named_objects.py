@@ -341,7 +341,9 @@ class NamedObjects:
         shape, name = kind.shape, kind.name
         if shape == "dict" and 0 < obj.count() <= _FEW and (items := self._keyed(obj)) is not None:
             yield from (
-                _Waiting(value, f"{path}[{key!r}]", obj, steps + 1) for key, value in items if steps < _MAX_STEPS
+                _Waiting(value, f"{path}[{key!r}]", owner or obj, steps + 1)
+                for key, value in items
+                if steps < _MAX_STEPS
             )
         elif shape == "queue" and self._interpreter.minor < (3, RING_BEHIND):
             yield _Waiting(obj.word(QUEUE_LIST_AT), path, owner, steps)
