@@ -286,7 +286,11 @@ class NamedObjects:
         return one.way is not None and follow(self._memory.read, *one.way) != one.obj.address
 
     def _size(self, path: str, parts: list[tuple[_Named, int]]) -> AttributeSize:
-        lengths = [length for one, _ in parts if (length := self._layouts.length(one.obj)) is not None]
+        lengths = [
+            length
+            for one, taken in parts
+            if (length := self._layouts.length(one.obj)) is not None and length <= taken  # else it was freed meanwhile
+        ]
         capacity, size = None, sum(size for _, size in parts)
         if len(parts) == 1 and lengths:
             one = parts[0][0]
