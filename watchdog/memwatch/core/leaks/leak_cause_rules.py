@@ -258,6 +258,11 @@ def _heap_causes(
     return findings + on_gpus, [attribute.driver for attribute in attributes if attribute.driver is not None]
 
 
+def _has_seen_several(history: ExaminationHistory) -> bool:
+    """Whether objects of a part of a generation, and growth that ends, would have been seen."""
+    return history.has_seen_within or len(history.comparable) >= SEVERAL
+
+
 def _least_steps(finding: Finding) -> int:
     """Return how many rises memory needs before memwatch reports a finding that names no holder."""
     return SEVERAL if finding.cause == HELD_BY_LOCAL_OR_NATIVE.name else MIN_STEPS
@@ -283,7 +288,11 @@ def _growth_findings(
     in_attributes = sum(attribute.growth.per_unit for attribute in attributes)
     findings += _unattributed_findings(history, context, memory, memory.per_unit - known, in_attributes)
     if findings[-1:] and findings[-1].cause in (NATIVE.name, MODEL.name):
-        findings[-1] = _kept_finding(history, names, context, memory) or findings[-1]
+        kept = _kept_finding(history, names, context, memory)
+        if kept is None or _has_seen_several(history):  # What objects keep may end, as what each frame has but once.
+            findings[-1] = kept or findings[-1]
+        else:
+            findings.pop()
     if findings[-1:] and findings[-1].cause == GRAPHS.name:  # The graph holds others, which no name leads to.
         findings[-1] = replace(findings[-1], holder=findings[-1].holder or _holder_of_graphs(names))
     if findings[-1:] and (kept := _sum_of_graphs(names, context, memory)) is not None:
@@ -499,7 +508,7 @@ def _unattributed_findings(
     elif (
         latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown
         and (not first.kinds or latest.resident_bytes - first.resident_bytes >= EXPLAINS * grown)  # it is this process
-        and (history.has_seen_within or len(history.comparable) >= least_heaps)
+        and (_has_seen_several(history) or len(history.comparable) >= least_heaps)
         and latest.t - first.t >= NATIVE_SECONDS
     ):
         yield _native_finding(history, context, memory)
