@@ -282,3 +282,13 @@ def test_of_memory_that_is_not_known_nothing_was_kept():
     for n, used in ((1, None), (2, 300 * MB)):
         evidence.add(examined(n, used=used, sizes={"bytes": (20 - 5 * n) * MB}))
     assert not evidence.freed_within_generation
+
+
+@pytest.mark.parametrize(
+    ("used", "grows"), [((239, 452, 511), False), ((239, 452, 665), True), ((239, 298, 511), True)]
+)
+def test_growth_that_was_just_seen_and_slows_by_half_may_be_a_start(used: tuple[int, ...], grows: bool):
+    history = ExaminationHistory(0.0)
+    for n, one in enumerate(used, 1):
+        history.add(examined(n, used=one * MB))
+    assert (history.memory_growth() is not None) == grows

@@ -557,6 +557,23 @@ def test_a_leak_is_native_when_what_comes_and_goes_within_generations_was_looked
     assert after([*shown[:2], within, shown[2]])[0][0].cause == "native_leak"
 
 
+@pytest.mark.parametrize(
+    ("looks", "kept", "causes"),
+    [(7, {}, ["native_leak"]), (3, {}, []), (7, {"pyarrow.lib.Table": 4}, [])],
+    ids=["names saw it all the time", "names have not", "objects that keep it may end"],
+)
+def test_three_heaps_show_native_memory_where_names_saw_it_grow_all_the_time(looks, kept, causes):
+    heaps, names = ExaminationHistory(0.0), ExaminationHistory(0.0, of_names=True)
+    for n in range(1, 1 + looks):
+        names.add(examined(n, used=(100 + 50 * n) * MB))
+        if n in (1, (1 + looks) // 2, looks):
+            counts = {name: count * n for name, count in kept.items()}
+            ways = {(name, "__main__.Fit.shards[i]"): count for name, count in counts.items()}
+            heaps.add(examined(n, used=(100 + 50 * n) * MB, sizes={"dict": 5 * MB}, counts=counts, ways=ways))
+        found = find_causes(heaps, names, SITUATION).findings
+    assert [one.cause for one in found] == causes
+
+
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 2**40), min_size=3, max_size=8), st.integers(0, 2**30))
 def test_memory_that_does_not_rise_has_no_cause(sizes, used):
