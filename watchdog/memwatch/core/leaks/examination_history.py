@@ -19,7 +19,7 @@ INTERVALS_KEPT, READINGS_KEPT = 40, 256  # Intervals between examinations, and r
 MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in a row (chosen).
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
 SLOWED = (
-    0.5  # Growth that was just seen, and is now below this share of its mean, ends soon (chosen: by halves, it does).
+    0.5  # Growth that was just seen, and is below this share of its mean now, may end (chosen: by halves, it does).
 )
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen).
 PHASE_ODDS = 20.0  # How much likelier the named phase is than any other (chosen: an error in twenty).

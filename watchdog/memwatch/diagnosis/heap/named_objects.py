@@ -250,6 +250,8 @@ class NamedObjects:
         for i, one in enumerate(named):
             now = time.process_time()
             self._deadline = now + (end - now) / (len(named) - i)
+            if not self._may_go_on():  # What is further away is left out.
+                break
             self._known = {}
             if (read := self._read(one)) is not None:
                 found[i] = read
