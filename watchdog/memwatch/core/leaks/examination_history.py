@@ -18,9 +18,8 @@ FIRST_RECORDS_KEPT, LATEST_RECORDS_KEPT = 2, 8  # Examinations that are kept: a 
 INTERVALS_KEPT, READINGS_KEPT = 40, 256  # Intervals between examinations, and readings of memory: bounds on memory.
 MIN_STEPS = 2  # A figure grows when it rose in at least so many examinations in a row (chosen).
 MAX_RATE_RATIO = 4.0  # A rise that differs from the median by more than this factor ends the growth (chosen).
-SLOWED = (
-    0.5  # Growth that was just seen, and is below this share of its mean now, may end (chosen: by halves, it does).
-)
+# Growth that was just seen, and is below this share of its mean now, may end soon (chosen: by halves, it does).
+SLOWED = 0.5
 MAX_UNEXPLAINED = 0.4  # Share of an attribute's squared growth that its phase may leave unexplained (chosen).
 PHASE_ODDS = 20.0  # How much likelier the named phase is than any other (chosen: an error in twenty).
 POSITION_SECONDS = 2.0  # A log and a heap are each read once a second or so: their moments differ by up to this much.
