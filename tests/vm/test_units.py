@@ -10,14 +10,14 @@ import pytest
 from support.exposure import ANALYZE, MOST, counted, explained, overall
 from support.guest import Guest
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(900)]
+# They take minutes, or a guest of their own; test_cgroup_v2 and tests/systemd cover most of what they tell.
+pytestmark = [pytest.mark.vm, pytest.mark.thorough, pytest.mark.timeout(900)]
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.py"))
 CORES = {"crammed": 2}
 INSTANCE = "cd /tmp && cp /etc/systemd/system/memwatch@.service memwatch@x.service"
 
 
-@pytest.mark.thorough  # They take minutes; test_cgroup_v2 and tests/systemd cover most of what they tell.
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
 def test_story(guests: Callable[[int], Guest], story: Path) -> None:
     done = guests(CORES.get(story.stem, 1))(story.read_text())
