@@ -121,10 +121,11 @@ def _judge_stack(memory: RemoteMemory, frames: Frames, signal_name: str) -> Sign
     started_t, comes_later = _start_time(memory), False
     for location, frame in resolved:
         with suppress(SourceError):
-            clause = _clause_around(memory, frames, location, frame, started_t)
+            source = _source(memory, frame.file, started_t)
+            clause = _clause_around(frames, location, frame, source)
             if clause is not None:
                 return SignalHandling(signal_name, True, clause)
-            comes_later |= not frame.installed and _catches_later(memory, frames, location, frame, started_t)
+            comes_later |= _catches_later(frames, location, frame, source)
     if any(frame.file.startswith("<frozen importlib") for frame in seen):
         return SignalHandling(signal_name, None, reason="it is still importing its modules")
     if comes_later:
@@ -164,24 +165,20 @@ def _start_time(memory: RemoteMemory) -> float:
     return time.time() - age
 
 
-def _clause_around(
-    memory: RemoteMemory, frames: Frames, location: CodeLocation, frame: StackFrame, started_t: float
-) -> str | None:
+def _clause_around(frames: Frames, location: CodeLocation, frame: StackFrame, source: str | None) -> str | None:
     """Return what catches a KeyboardInterrupt in this frame: by its source or, without one, by names in its code."""
-    source = _source(memory, frame.file, started_t)
     if source is None:
         return _where(frame) if _INTERRUPT in frames.used_names(location[0]) else None
     line = catching_line(source, frames.function(location[0]).line, frame.line, frame.installed)
     return None if line is None else f"{frame.function} ({PurePath(frame.file).name}:{line})"
 
 
-def _catches_later(
-    memory: RemoteMemory, frames: Frames, location: CodeLocation, frame: StackFrame, started_t: float
-) -> bool:
+def _catches_later(frames: Frames, location: CodeLocation, frame: StackFrame, source: str | None) -> bool:
     """Whether the function of this frame, or the module, catches a KeyboardInterrupt further down."""
-    source = _source(memory, frame.file, started_t)
+    if source is None or frame.installed:
+        return False
     first = 0 if frame.function == "<module>" else frames.function(location[0]).line
-    return source is not None and catches_after(source, first, frame.line)
+    return catches_after(source, first, frame.line)
 
 
 def _source(memory: RemoteMemory, path: str, started_t: float) -> str | None:
@@ -221,10 +218,12 @@ def catching_line(source: str, first_line: int, line: int, is_library: bool = Fa
 def catches_after(source: str, first_line: int, line: int) -> bool:
     """Whether the function that begins in `first_line` (0: the module) catches a KeyboardInterrupt after `line`."""
     tree = _parse(source, line, None)
-    within = [tree] if tree is not None and not first_line else []
-    for node in ast.walk(tree) if tree is not None and first_line else ():
-        if isinstance(node, _FUNCTIONS) and first_line in (node.lineno, *(one.lineno for one in node.decorator_list)):
-            within.append(node)
+    if tree is None:
+        return False
+    within = [tree]
+    if first_line:
+        functions = (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+        within = [f for f in functions if first_line in (f.lineno, *(one.lineno for one in f.decorator_list))]
     while within:
         node = within.pop()
         if isinstance(node, ast.Try) and node.lineno > line and _clause(node, node.body[0].lineno, False):

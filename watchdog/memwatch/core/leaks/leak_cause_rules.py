@@ -488,8 +488,8 @@ def _unattributed_findings(
     sizes = history.types_growing_in_size()
     tensors = sum(growth.per_unit for growth in sizes if growth.name in TENSORS)
     growing = history.types_growing_in_count()
-    # Where looks at names saw memory grow at one rate all the time, objects of a part of a generation are no question.
-    least_heaps = MIN_STEPS + 1 if history.required_rises < MIN_STEPS else SEVERAL
+    # Three heaps suffice if looks at names saw memory grow at one rate all the time: temporary objects do not.
+    is_steady = history.required_rises < MIN_STEPS and len(history.comparable) > MIN_STEPS
     if versions := next((growth for growth in growing if _COMPILED.search(growth.name)), None):
         yield _counted_finding(COMPILED, context, memory, versions, "are compiled")
     elif graphs is not None and (of_python < EXPLAINS * rest or tensors >= EXPLAINS * of_python):
@@ -508,7 +508,7 @@ def _unattributed_findings(
     elif (
         latest.heap_bytes - first.heap_bytes < MAX_FLAT_SHARE * grown
         and (not first.kinds or latest.resident_bytes - first.resident_bytes >= EXPLAINS * grown)  # it is this process
-        and (_has_seen_several(history) or len(history.comparable) >= least_heaps)
+        and (is_steady or _has_seen_several(history))
         and latest.t - first.t >= NATIVE_SECONDS
     ):
         yield _native_finding(history, context, memory)

@@ -238,7 +238,7 @@ class _ReferrerSearch:
     def _name_namespaces(self) -> None:
         """Add the paths from modules and classes; where many modules have the same, it is sys.modules that grows.
 
-        Where many classes have the same, the program makes them as it runs: their holder is told instead of each.
+        If many classes have it, the program makes them as it runs: the path then begins at what holds them.
         The full name of a class takes time to read: only the paths to the most objects get it.
         """
         program = self._finder.program
