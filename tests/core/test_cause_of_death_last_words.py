@@ -213,3 +213,13 @@ def test_the_last_error_is_told_where_the_last_line_says_nothing():
     tail = ("OSError: [Errno 24] Too many open files", "main proc 55459 exit")
     end = explain_exit(1.0, ExitEvidence(exit_code=1, log_tail=tail))
     assert end.evidence[-2:] == (f"the log's last error: {tail[0]}", f"the log's last line: {tail[1]}")
+
+
+def test_an_indented_line_is_part_of_the_error_above_it():
+    error = "_pickle.UnpicklingError: Weights only load failed. There are two options."
+    tail = (error, " WeightsUnpickler error: unsupported global", "See the documentation.")
+    assert f"the log's last error: {error}" in explain_exit(1.0, ExitEvidence(exit_code=1, log_tail=tail)).evidence
+    assert (
+        f"the log's last error: {tail[1].strip()}"
+        in explain_exit(1.0, ExitEvidence(exit_code=1, log_tail=tail[1:])).evidence
+    )

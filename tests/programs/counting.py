@@ -70,6 +70,12 @@ def inner_loops():
             time.sleep(0.02)
 
 
+def within():
+    for i in range(9):
+        for n_iter in range(1000):
+            time.sleep(0.02)
+
+
 def twice():
     for _ in range(2):
         evolve_shortly()

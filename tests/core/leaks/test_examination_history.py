@@ -292,3 +292,21 @@ def test_growth_that_was_just_seen_and_slows_by_half_may_be_a_start(used: tuple[
     for n, one in enumerate(used, 1):
         history.add(examined(n, used=one * MB))
     assert (history.memory_growth() is not None) == grows
+
+
+@pytest.mark.parametrize(
+    ("used", "grows"),
+    [
+        ((100, 150, 200, 250, 250), True),
+        ((100, 150, 200, 250, 250, 250), False),
+        ((100, 150, 200, 250, 240), True),
+        ((100, 150, 200, 250, 190), False),
+        ((100, 150, 200, 200), False),
+    ],
+    ids=["a rest", "an end", "less than before", "as before it rose", "a start"],
+)
+def test_one_look_without_a_rise_does_not_end_growth_that_was_seen_several_times(used: tuple[int, ...], grows: bool):
+    history = ExaminationHistory(0.0)
+    for n, one in enumerate(used, 1):
+        history.add(examined(n, used=one * MB))
+    assert (history.memory_growth() is not None) == grows

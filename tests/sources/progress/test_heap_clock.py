@@ -89,6 +89,12 @@ def test_a_loop_that_starts_again_and_again_is_no_clock() -> None:
         assert generations(events) == []
 
 
+def test_the_end_of_a_loop_within_another_that_goes_on_is_not_the_end_of_the_run() -> None:
+    with clock_of("within") as heap:
+        first = generations(watched(heap, counted(1)))[0]
+        assert (first.origin, first.total) == ("n_iter of within()", None)
+
+
 def test_a_function_that_is_called_again_is_the_same_clock() -> None:
     with clock_of("twice") as heap:
 

@@ -159,8 +159,12 @@ def explain_exit(t: float, evidence: ExitEvidence) -> Exited:
 
 
 def _last_words(tail: Sequence[str]) -> list[str]:
-    """Tell the last error that the log names and its last line; only the last line where they are the same."""
-    error = next((line for line in reversed(tail) if _OF_ERROR.search(line)), None)
+    """Tell the last error that the log names and its last line; only the last line where they are the same.
+
+    An indented line may belong to the message of an error above it.
+    """
+    errors = [line for line in tail if _OF_ERROR.search(line)]
+    error = next((line for line in reversed(errors) if not line[0].isspace()), errors[-1] if errors else None)
     words = [f"the log's last error: {printable(error)}"] if error is not None and error != tail[-1] else []
     return [*words, *(f"the log's last line: {printable(line)}" for line in tail[-1:])]
 

@@ -21,9 +21,10 @@ def encodable(text: str) -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace each character that cannot be shown, line ends too, with a `?`; the length stays."""
+    """Replace each character that cannot be shown, line ends too, with a `?`, tabs with a space; the length stays."""
     if text.isprintable():
         return text
+    text = text.replace("\t", " ")
     return "".join(c if c.isprintable() or unicodedata.category(c) not in _UNSAFE else "?" for c in text)
 
 

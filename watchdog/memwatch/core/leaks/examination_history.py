@@ -381,9 +381,16 @@ class ExaminationHistory:
         return self.records[-1].t if self.records else -math.inf
 
     def memory_growth(self) -> Growth | None:
-        """Return the growth of main memory; None where it was only just seen, and slows: as a program's start ends."""
-        found = self.growth("memory", lambda record: record.used_bytes)
-        if found is None or found.steps > MIN_STEPS:
+        """Return the growth of main memory; None where it was only just seen, and slows: as a program's start ends.
+
+        An allocator rests between two rises: where memory rose several times, one look without a rise is not its end.
+        """
+        used = [(_SIZED(record), record.used_bytes) for record in self.comparable if record.used_bytes is not None]
+        found = trailing_growth("memory", used, self._slack, self.required_rises)
+        if found is None:
+            found = trailing_growth("memory", [*used[:-2], *used[-1:]], self._slack, self.required_rises)
+            return found if found is not None and found.steps > MIN_STEPS else None
+        if found.steps > MIN_STEPS:
             return found
         before, latest = self.comparable[-2:]
         if before.used_bytes is None or latest.used_bytes is None or latest.position <= before.position:

@@ -101,6 +101,7 @@ _PERCENT = re.compile(
     r"|(?<![\w.])([0-9]{1,3})(?:\.[0-9]{1,6})? ?%(?= (?:complete|done|finished)))",
     re.IGNORECASE,
 )
+_ALL = "all "  # in the key of the counter of a unit in all lines
 _PERCENT_INCREMENTS = 5  # required, as of a recurring line (chosen)
 
 
@@ -262,8 +263,19 @@ class CounterFinder:
             if word.unit in self.no_counters:
                 continue
             before = line.text[found[i - 1].end if i else 0 : word.start]
-            changed |= self._count_mention(line, before, word, line.text[word.end : end], at)
+            is_of_part = word.total is not None and any(self._may_be_outer_loop(line, other, word) for other in found)
+            counted = word._replace(total=None) if is_of_part else word
+            changed |= self._count_mention(line, before, counted, line.text[word.end : end], at)
         return changed
+
+    def _may_be_outer_loop(self, line: LineText, other: UnitMention, word: UnitMention) -> bool:
+        """Whether `other` has not moved yet, and may be the loop around `word`: `Epoch 1/3 step 20/500`."""
+        if (other.total or 1) == 1 or other.unit in self.no_counters:
+            return False
+        if UNIT_PRIORITY.get(other.unit, 0) <= UNIT_PRIORITY.get(word.unit, OTHER_UNIT_PRIORITY):
+            return False
+        known = self._counters.get(f"{line.process}{_ALL}{other.unit}")
+        return known is None or not known.increments
 
     def _count_mention(self, line: LineText, before: str, mention: UnitMention, rest: str, at: str) -> bool:
         shown_at = at or ("end" if _AT_RESULT.search(rest) or _RESULT_BEFORE.search(before) else "start")
@@ -302,7 +314,7 @@ class CounterFinder:
 
     def _count_in_all_lines(self, line: LineText, family: str, mention: UnitMention, at: str) -> bool:
         """Count a unit in all kinds of lines that name it: `iteration 20: best 3.1`, `solved at iteration 21`."""
-        key, unit = f"all {mention.unit}", mention.unit
+        key, unit = f"{_ALL}{mention.unit}", mention.unit
         counter = self._counter(key, "words", unit, 3, line, mention.position, required=MIN_OF_EACH_KIND)
         before = counter.increments
         changed = counter.add_value(line, mention.position, mention.number, mention.total, at)

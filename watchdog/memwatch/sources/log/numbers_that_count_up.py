@@ -7,7 +7,14 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from memwatch.sources.log.primary_counter import Progression
-from memwatch.sources.log.unit_mentions import GROUPED, PROCESS_NOUNS, UNNAMED_UNIT, whole_number
+from memwatch.sources.log.unit_mentions import (
+    GROUPED,
+    PROCESS_NOUNS,
+    UNIT_PRIORITY,
+    UNNAMED_UNIT,
+    unit_from_name,
+    whole_number,
+)
 
 MIN_LINES = 5  # lines in which a number must increase by the same step each time to be a counter
 NEVER = 10**9  # required increments of a number that is no counter
@@ -96,17 +103,13 @@ class RecurringLines:
         restarts = {progression.restarts for progression in numbers.values() if progression.restarts}
         candidates, is_within = list[CandidateNumber](), False
         for number, match in found:
-            if _is_ruled_out(numbers[number]):
-                continue
             required = _required_increments(numbers[number], restarts)
             candidate = _candidate(plain, message_start, number, match, required)
             if candidate is None:
                 continue
-            candidates.append(candidate._replace(total=None) if is_within else candidate)
-            # `[0/25][3/20]`: what has a total of its own and has not moved yet is the outer loop
-            is_within |= (
-                (candidate.total or 0) > 1 and not numbers[number].increments and candidate.noun not in PROCESS_NOUNS
-            )
+            if not _is_ruled_out(numbers[number]):
+                candidates.append(candidate._replace(total=None) if is_within else candidate)
+            is_within |= not numbers[number].increments and _may_be_outer_loop(candidate)
         return shape, candidates
 
     def is_undecided(self, shape: str) -> bool:
@@ -126,6 +129,15 @@ def _required_increments(number: Progression, restarts: set[int]) -> int:
     if number.restarts:
         return NEVER
     return 2 if number.increments in restarts and not number.steps_differ else MIN_LINES - 1
+
+
+def _may_be_outer_loop(number: CandidateNumber) -> bool:
+    """Whether a number that has not moved yet may be that of the loop around the next one: `[0/25][3/20]`, `Epoch: 1
+    [640/60000]`.
+    """
+    if number.total is not None:
+        return number.total > 1 and number.noun not in PROCESS_NOUNS
+    return UNIT_PRIORITY.get(unit_from_name(number.noun) or "", 0) >= UNIT_PRIORITY["episode"]
 
 
 def mask_non_counters(text: str) -> str:

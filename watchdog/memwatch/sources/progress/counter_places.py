@@ -25,6 +25,7 @@ class CounterPlace:
     at: str = "start"  # as GenerationSeen: "end": so many are done
     level: int = 0  # how deep in the program: an outer loop has a lower one
     first: int | None = None  # the number that it began with; None: not known
+    is_loop: bool = False  # over a range
     known: bool = False  # a library's own counter, or a loop with its end, named by a unit: it counts for certain
 
 

@@ -239,6 +239,7 @@ class _Search:
                 total=end - 1 if counts_from == 1 else end,
                 level=level + min(position, _LEVELS - 2),
                 first=counts_from,
+                is_loop=True,
                 known=unit is not None,
             )
         rest = [one for one in numbers if one.name not in taken]

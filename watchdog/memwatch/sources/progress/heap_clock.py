@@ -199,6 +199,18 @@ class HeapClock:
     def _seen(self, clock: _Watched, now: float, *, recount: bool) -> GenerationSeen:
         place, value = clock.place, clock.value
         total = place.total if place.total is not None and value <= place.total else None
+        total = None if self._is_within_loop(place) else total
         return GenerationSeen(
             now, value, total, place.unit, place.at, recount=recount, origin=place.name, first=place.first
+        )
+
+    def _is_within_loop(self, place: CounterPlace) -> bool:
+        """Whether a loop around it, which may be too slow to be the clock yet, goes on after this count's end."""
+        return any(
+            one.place.is_loop
+            and one.place.level < place.level
+            and not one.is_gone
+            and one.place.total is not None
+            and one.value + 1 < one.place.total
+            for one in self.watched
         )
