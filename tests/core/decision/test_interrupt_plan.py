@@ -17,6 +17,7 @@ LONG = 1e6  # seconds watched: growth is believed
 
 def planned(eta: float, *, low: float = 0.0, into: float | None = 10.0, saves: CheckpointTracker | None = None, **more):
     """In generation 5, `into` seconds after its beginning."""
+    pace = more.pop("pace", 1.0)  # of the forecast's generations, beside that of the latest
     context, index_step = asking(eta, more.pop("watched", LONG), complete=5), more.pop("index_step", 1.0)
     ledger = SimpleNamespace(
         complete_generations=5,
@@ -26,7 +27,7 @@ def planned(eta: float, *, low: float = 0.0, into: float | None = 10.0, saves: C
         seconds_in_generation=lambda t: into,
         index_step=index_step,
     )
-    forecast = Forecast(eta, low or eta, None, 5.0 + index_step * ((into or 0.0) + eta) // CYCLE)
+    forecast = Forecast(eta, low or eta, None, 5.0 + pace * index_step * ((into or 0.0) + eta) // CYCLE)
     return plan_interrupt(replace(context, ledger=ledger, forecast=forecast), saves or CheckpointTracker())
 
 
@@ -105,3 +106,9 @@ def test_without_the_length_of_a_generation_it_is_counted_along_the_way_to_the_l
     found = planned(600.0, into=None)  # in generation 5, the limit comes in 15
     assert found.seconds == pytest.approx(600.0 - LEAD)
     assert found.generation == 14.0
+
+
+def test_where_the_forecast_has_another_pace_than_the_latest_generations_it_comes_in_proportion() -> None:
+    found = planned(100 * CYCLE, pace=3.0)  # in generation 305
+    assert found.seconds is not None
+    assert found.generation == pytest.approx(5.0 + 300.0 * found.seconds / (100 * CYCLE), abs=1.0)

@@ -85,6 +85,8 @@ def _generation(context: DecisionContext, seconds: float, eta: float) -> float |
     into, step = context.ledger.seconds_in_generation(context.t), context.ledger.generation_seconds(context.t)
     if index is None or end is None or eta <= 0.0:
         return None
-    if into is None or step is None:  # many come between two polls of the log, at unknown times
+    per_second = context.ledger.index_step / step if step else 0.0
+    # many come between two polls of the log, at unknown times; or the forecast has another pace than the latest ones
+    if into is None or step is None or abs(index + (into + eta) * per_second - end) > 1.0 + context.ledger.index_step:
         return math.floor(index + (end - index) * min(1.0, seconds / eta))
-    return min(index + math.floor((into + seconds) / step * context.ledger.index_step + 1e-9), end)
+    return min(index + math.floor((into + seconds) * per_second + 1e-9), end)
