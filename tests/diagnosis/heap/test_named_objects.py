@@ -398,7 +398,9 @@ def test_an_owner_states_the_bound_of_each_series_in_a_dict_of_its_own() -> None
     )
     with running([sys.executable, "-c", code]) as program:
         found = {one.path: one for one in looked(program.pid).containers}
+        whole = take_census(program.pid, CensusOptions(attribute_paths=(parse_attribute_path("History._history"),)))
     assert found["__main__.History._history['loss']"].capacity == 400
+    assert (whole.tracked[0].items, whole.tracked[0].capacity) == (200, 800)
 
 
 def test_the_keys_of_a_large_dict_count_too() -> None:

@@ -24,6 +24,7 @@ from memwatch.errors import SourceError
 
 _MEMBER_BYTES, _MAX_MEMBERS = 40, 256  # PyMemberDef: name, type, offset, flags, doc
 _OBJECT_MEMBERS = {6, 16}  # T_OBJECT, T_OBJECT_EX
+FEW_NAMES = 8  # So few keys of a dict are names in a namespace, and so few items fields of a record (chosen).
 _MAX_BASES = 64  # of a type: a bound against circles
 _MAX_NAME_BYTES = 256
 _DEQUE_MAXLEN_AT = 64  # in a dequeobject

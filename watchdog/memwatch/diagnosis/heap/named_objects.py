@@ -27,6 +27,7 @@ from memwatch.core.examination import (
 )
 from memwatch.diagnosis.heap.attributes import (
     BOOKKEEPING,
+    FEW_NAMES,
     LRU_CACHE,
     LRU_CACHE_AT,
     Attributes,
@@ -62,7 +63,6 @@ CONTENT_SHARE = 0.25  # of the time that is left for one container: what comes a
 LARGE_BYTES = 1 << 20  # An array from this size on is listed by itself, with its resident part (chosen).
 MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # that are reported, the largest (chosen)
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
-_FEW = 8  # So few keys of a dict are names in a namespace, and so few items fields of a record (chosen).
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
 _RECORD_LEVEL = 0.25  # of a level: for what has a few parts, as a bound method, a tuple or a dict of names (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
@@ -145,7 +145,7 @@ class _Content:
         A few are the hooks of one object in several places: what it holds belongs to these.
         """
         one = self.found.get(address)
-        if one is None or one.references <= _FEW:
+        if one is None or one.references <= FEW_NAMES:
             return self
         each = 1.0 / one.references
         return _Content({met: replace(part, number=each * part.number) for met, part in self.found.items()})
@@ -345,7 +345,7 @@ class NamedObjects:
         """Add a container or array to `found`, a module's globals to `in_code`; yield the names in another object."""
         kind, path, owner, steps = obj.heap_type, this.path, this.owner, this.steps
         shape, name = kind.shape, kind.name
-        if shape == "dict" and 0 < obj.count() <= _FEW and (items := self._keyed(obj)) is not None:
+        if shape == "dict" and 0 < obj.count() <= FEW_NAMES and (items := self._keyed(obj)) is not None:
             yield from (
                 _Waiting(value, f"{path}[{key!r}]", owner or obj, steps + 1)
                 for key, value in items
@@ -477,10 +477,10 @@ class NamedObjects:
         if level >= _MAX_INSIDE or not items:
             return content
         # No field of a record, as (state, action, reward, next state), stands for another.
-        is_sampled = total > _FEW and (kind.shape in _CONTAINERS or kind.shape == "ndarray")
+        is_sampled = total > FEW_NAMES and (kind.shape in _CONTAINERS or kind.shape == "ndarray")
         chosen = _sample(items, _spread(level)) if is_sampled else items
         is_sample = is_sample or (is_sampled and total > len(chosen))
-        is_record = kind.name in ("cell", "method") or (kind.shape in ("tuple", "dict") and total <= _FEW)
+        is_record = kind.name in ("cell", "method") or (kind.shape in ("tuple", "dict") and total <= FEW_NAMES)
         below, parts = level + (_RECORD_LEVEL if is_record else 1.0), []
         for label, address in chosen:
             if not self._may_go_on():
@@ -616,14 +616,14 @@ class NamedObjects:
         keys_at, values_at = obj.pair(32)
         keys, count = self._builtins.keys(keys_at, obj.read), obj.count()
         size = fixed + (8 * keys.room if values_at else keys.bytes if keys.room else 0)
-        if count <= _FEW and (items := self._keyed(obj)) is not None:
+        if count <= FEW_NAMES and (items := self._keyed(obj)) is not None:
             return size, [(f"[{key!r}]", value) for key, value in items], len(items)
         if values_at or keys.count <= 4 * _SAMPLED:
             pairs = list(self._builtins.items(obj.address, 4 * _SAMPLED))
         else:
             at = (keys.first + 8 * (keys.width * (i + 1) - 2) for i in _places(keys.count, _SAMPLED))
             pairs = [(key, value) for key, value in (obj.words(one, 2) for one in at) if value]
-        if count <= _FEW:
+        if count <= FEW_NAMES:
             return size, [("[k]", value) for _, value in pairs], count
         return size, [held for key, value in pairs for held in (("{k}", key), ("[k]", value))], 2 * count
 
