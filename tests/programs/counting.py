@@ -38,6 +38,21 @@ class Slotted:
             time.sleep(0.01)
 
 
+class Loader:
+    """Counts how often it was gone through."""
+
+    def __init__(self):
+        self.iteration = 0
+
+
+def loaders():
+    both = train, valid = Loader(), Loader()
+    for epoch in range(200):
+        for loader in both:
+            loader.iteration += 1
+        time.sleep(0.1)
+
+
 def study(n_trials):
     i_trial = 0
     while i_trial < n_trials:

@@ -238,6 +238,17 @@ def test_memory_tells_the_end_that_the_log_does_not() -> None:
         assert told.reason == "the log's iteration is iter_num of <string> in memory"
 
 
+def test_of_several_counts_that_keep_step_it_is_the_one_with_an_end() -> None:
+    with clock_of("loaders") as heap:
+
+        def line(now: float) -> Event | None:
+            return GenerationSeen(now, heap.watched[0].value, unit="epoch") if heap.watched else None
+
+        with closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
+            events = watched(clocks, lambda events: any(isinstance(one, SourceChanged) for one in events))
+        assert [one.total for one in events if isinstance(one, TotalSeen)] == [200]
+
+
 def test_a_log_that_counts_otherwise_is_used_and_it_is_told() -> None:
     def line(now: float) -> Event | None:
         return GenerationSeen(now, 1000.0 + 7.0 * now, total=9000, unit="iteration")

@@ -41,7 +41,7 @@ class _LogCheck:
     def __init__(self) -> None:
         self.markers, self.has_told = 0, False
         self.latest: float | None = None
-        self.places: dict[str, _Comparison] = {}
+        self.places: dict[tuple[str, int], _Comparison] = {}  # several objects of a class may count
 
     def add(self, heap: HeapClock, event: GenerationSeen, total: int | None, now: float) -> Iterator[Event]:
         """Add the latest marker of a poll; `total`: as the log has told it."""
@@ -50,7 +50,7 @@ class _LogCheck:
         jitter = max(_JITTER, event.index - self.latest) if self.latest is not None else _JITTER
         self.markers, self.latest = self.markers + 1, event.index
         for one in heap.watched:
-            comparison = self.places.setdefault(one.place.name, _Comparison())
+            comparison = self.places.setdefault((one.place.name, one.place.start), _Comparison())
             comparison.add(event.index, one.value, jitter)
             is_namesake = one.place.known and one.place.unit == event.unit
             enough = MIN_AGREED if jitter <= _JITTER or is_namesake else MIN_AGREED_FAST
