@@ -46,7 +46,7 @@ class Loader:
 
 
 def loaders():
-    both = train, valid = Loader(), Loader()
+    both = Loader(), Loader()
     for epoch in range(200):
         for loader in both:
             loader.iteration += 1

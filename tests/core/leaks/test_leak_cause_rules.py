@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 import pytest
@@ -11,7 +13,13 @@ from hypothesis import strategies as st
 
 from memwatch.core.engine.status_sentence import finding_headline
 from memwatch.core.events import Diagnosed
-from memwatch.core.examination import LOCAL_VARIABLE_PREFIX, UNNAMED_HOLDER_PREFIX, Finding, GrowthDriver
+from memwatch.core.examination import (
+    LOCAL_VARIABLE_PREFIX,
+    UNNAMED_HOLDER_PREFIX,
+    Finding,
+    GraphDepth,
+    GrowthDriver,
+)
 from memwatch.core.leaks.examination_history import ExaminationHistory
 from memwatch.core.leaks.growth_attribution import DiagnosisContext
 from memwatch.core.leaks.leak_cause_rules import RULES, find_causes
@@ -791,6 +799,27 @@ def test_a_sum_of_losses_is_a_tensor_that_has_its_graph_for_a_while(paths, used,
         found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
         assert [one.holder for one in found] == (expected if n > 4 else [])
     assert all(one.cause == "graph_retained" and one.confidence <= 0.5 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("depths", "holders"),
+    [
+        (lambda n: {"__main__.y": 22, "local variable of train: total_loss": 400 * n}, ["total_loss"]),
+        (lambda n: {"__main__.y": 22, "__main__.Fit.sum": 400 * n, "local variable of train: total": 400 * n}, ["sum"]),
+        (lambda n: {"__main__.y": 22, "local variable of train: h": 100 if n % 3 else 2}, []),
+        (lambda n: {"__main__.y": 22}, []),
+    ],
+    ids=["a sum", "an attribute before a local variable", "as deep as the loop has come", "none"],
+)
+def test_of_tensors_with_a_graph_it_is_the_one_whose_graph_becomes_deeper(depths, holders):
+    names = ExaminationHistory(0.0, of_names=True)
+    for n in range(1, 8):
+        one = holding_a_graph(n, "__main__.y")
+        census = replace(one.found.names, graph_depths=tuple(starmap(GraphDepth, depths(n).items())))
+        names.add(replace(one, found=replace(one.found, names=census)), of_names=True)
+        found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
+        assert [re.split(r"[.: ]", one.holder)[-1] for one in found] == (holders if n > 4 else [])
+    assert all(one.cause == "graph_retained" and one.confidence > 0.7 for one in found)
 
 
 @pytest.mark.parametrize(

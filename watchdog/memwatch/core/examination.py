@@ -76,6 +76,14 @@ class AttributeSize:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphDepth:
+    """How far the autograd graph of a tensor goes."""
+
+    path: str  # the name that leads to the tensor
+    nodes: int  # on the longest way through the graph
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """The objects of a Python heap. The process went on running meanwhile."""
 
@@ -88,6 +96,7 @@ class Census:
     storages: tuple[DeviceStorageTotals, ...] = ()
     tensors_with_graph: int | None = None  # that keep their autograd graph; None: no tensors, or not asked for
     graph_paths: tuple[str, ...] = ()  # names of the program's that lead to such tensors, local variables excepted
+    graph_depths: tuple[GraphDepth, ...] = ()  # of the tensors that names lead to, the deepest first
     tensors_unread: int = 0  # whose storage is not known: this torch lays tensors out differently
     holders: tuple[ReferencePath, ...] = ()  # by type, the one with most bytes first; in it the most objects first
     tracked: tuple[AttributeSize, ...] = ()

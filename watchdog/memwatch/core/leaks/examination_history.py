@@ -55,6 +55,7 @@ class ExaminationRecord:
     kinds: Mapping[str, int]  # resident bytes, by kind of memory
     with_graph: int | None  # tensors that keep their autograd graph
     graph_paths: tuple[str, ...]  # names that lead to such a tensor
+    graph_depths: Mapping[str, int]  # nodes on the longest way through the graph, by the name that leads to the tensor
     collector_enabled: bool | None  # the garbage collector runs by itself; None: not known
     gpu_bytes: int | None  # used on all GPUs
     on_gpu: int  # bytes of torch's storages there
@@ -191,6 +192,7 @@ class ExaminationHistory:
             kinds=kinds,
             with_graph=census.tensors_with_graph,
             graph_paths=census.graph_paths,
+            graph_depths={found.path: found.nodes for found in census.graph_depths},
             collector_enabled=census.collector_enabled,
             gpu_bytes=asked.gpu_bytes,
             on_gpu=sum(storage.bytes for storage in census.storages if storage.device.startswith("cuda")),
@@ -466,6 +468,13 @@ class ExaminationHistory:
 
     def _growing_types(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
         return list(filter(None, map(self._since_record, self.growing(named, _COUNTED))))
+
+    def deepening_graphs(self, required_rises: int) -> list[Growth]:
+        """Return by how many steps graphs became deeper, at whatever point of a generation they were read."""
+        known = [(_SIZED(record), record.graph_depths) for record in self.records]
+        latest = self.records[-1].graph_depths if self.records else {}
+        found = (trailing_growth(path, _figures(path, known), self._slack, required_rises) for path in latest)
+        return [growth for growth in found if growth is not None]
 
     def growing_kinds(self) -> list[Growth]:
         return self.growing(lambda record: record.kinds)

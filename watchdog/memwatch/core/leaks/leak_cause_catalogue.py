@@ -218,6 +218,12 @@ SUM_OF_GRAPHS = LeakCause(
     "keep the number alone: loss.item(), or detach(): {name}",
     0.5,
 )
+DEEPENING = LeakCause(
+    "graph_retained",
+    "a tensor is kept with its graph, to which another is added each time: total = total + loss",
+    SUM_OF_GRAPHS.remedy,
+    0.85,
+)
 GPU_CACHE = LeakCause(
     "gpu_cache",
     "torch's cache on the GPU grows, its tensors do not",

@@ -35,6 +35,7 @@ from memwatch.core.leaks.leak_cause_catalogue import (
     CIRCLE_OF_GRADIENTS,
     COMPILED,
     CYCLES,
+    DEEPENING,
     DEFAULT_ARGUMENT,
     ENVIRONMENTS,
     EXCEPTIONS,
@@ -523,7 +524,19 @@ def _graph_finding(history: ExaminationHistory, context: DiagnosisContext, memor
 
 
 def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
-    """Name an attribute that has held one tensor with its graph for a while: a sum of losses is a single tensor."""
+    """Name what has held one tensor with its graph for a while: a sum of losses is a single tensor.
+
+    Where the depths of graphs are known, it is the one whose graph becomes deeper.
+    """
+    if deepening := names.deepening_graphs(SEVERAL):
+        most = max(deepening, key=lambda one: one.per_unit)
+        alike = sorted((one for one in deepening if one.per_unit >= ALIKE_RATES * most.per_unit), key=_shortest_name)
+        facts = [
+            f"the graph of {without_main_module(one.name)} has {one.after:,} steps one after the other, "
+            f"{one.before:,} at {since_text(one.since, context.unit)}"
+            for one in alike[:3]
+        ]
+        return _sum_finding(DEEPENING, context, memory, alike[0].name, *facts)
     if len(names.comparable) <= SEVERAL:
         return None
     held = [set(record.graph_paths) for record in names.comparable[-SEVERAL - 1 :]]
@@ -531,14 +544,23 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
     several = {path for (type_, path), count in latest.items() if type_ in TENSORS and count > 1}
     kept = set.intersection(*held)
     paths = [path for path in kept if _BUFFER.search(path) or ("[" not in path and path not in several)]
-    paths.sort(key=lambda path: (len(path), path))
+    paths = sorted((path for path in paths if path not in names.comparable[-1].graph_depths), key=lambda p: (len(p), p))
     if not paths:
         return None
     shown = ", ".join(map(without_main_module, paths[:3]))
     fact = f"at each of the last {SEVERAL + 1} examinations it had its graph: {shown}"
-    buffer = _BUFFER.search(paths[0])
-    remedy = SUM_OF_GRAPHS.remedy.format(name=buffer[1] if buffer is not None else _in_code(paths[0]))
-    return SUM_OF_GRAPHS.finding(memory, context.phase, fact, type_=TENSORS[0], holder=paths[0], remedy=remedy)
+    return _sum_finding(SUM_OF_GRAPHS, context, memory, paths[0], fact)
+
+
+def _shortest_name(growth: Growth) -> tuple[bool, int, str]:
+    """The order in which names of the same are told: those that stay before local variables."""
+    return growth.name.startswith(LOCAL_VARIABLE_PREFIX), len(growth.name), growth.name
+
+
+def _sum_finding(cause: LeakCause, context: DiagnosisContext, memory: Growth, path: str, *facts: str) -> Finding:
+    buffer = _BUFFER.search(path)
+    remedy = cause.remedy.format(name=buffer[1] if buffer is not None else _in_code(path))
+    return cause.finding(memory, context.phase, *facts, type_=TENSORS[0], holder=path, remedy=remedy)
 
 
 def _with_sum(found: Finding, kept: Finding) -> Finding:

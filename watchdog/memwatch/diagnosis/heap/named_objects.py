@@ -21,6 +21,7 @@ from memwatch.core.examination import (
     LOCAL_VARIABLE_PREFIX,
     AttributeSize,
     Census,
+    GraphDepth,
     LargeObject,
     ReferencePath,
     TypeCount,
@@ -196,7 +197,7 @@ class NamedObjects:
         # Of the parts of one container, by address: what many of them refer to is read once.
         self._known: dict[int, _KnownContent] = {}
         self._arrays: dict[int, LargeObject] = {}
-        self._graphs: set[int] = set()  # tensors that keep their autograd graph
+        self._graphs: dict[int, int] = {}  # depths of the autograd graphs of tensors, by the tensor's address
         self._own_modules: set[str] = set()
 
     def census(self, began: float, names_seconds: float, content_seconds: float) -> Census:
@@ -207,10 +208,11 @@ class NamedObjects:
         sizes: Counter[str] = Counter()
         paths: Counter[tuple[str, str]] = Counter()
         path_sizes: Counter[tuple[str, str]] = Counter()
-        graphs, graph_paths = 0.0, dict[str, None]()
+        graphs, graph_paths, depths = 0.0, dict[str, None](), dict[str, int]()
         for one, content in self._contents(named, time.process_time() + content_seconds):
             containers.setdefault(one.path, []).append((one, content.bytes))
-            kept = [content.found[address] for address in self._graphs & content.found.keys()]
+            kept = [content.found[address] for address in self._graphs.keys() & content.found.keys()]
+            depths[one.path] = self._graphs.get(one.obj.address, 0)
             graphs += sum(met.number for met in kept)
             named_graphs = sorted(met.path for met in kept if not met.path.startswith(LOCAL_VARIABLE_PREFIX))
             graph_paths |= dict.fromkeys(named_graphs)
@@ -232,6 +234,11 @@ class NamedObjects:
             large=tuple(sorted(self._arrays.values(), key=lambda large: -large.bytes)[:MAX_ARRAYS]),
             tensors_with_graph=round(graphs) if self._tensors.storages else None,
             graph_paths=tuple(graph_paths)[:MAX_GRAPH_PATHS],
+            graph_depths=tuple(
+                GraphDepth(path, nodes)
+                for path, nodes in sorted(depths.items(), key=lambda found: -found[1])[:MAX_GRAPH_PATHS]
+                if nodes
+            ),
             holders=tuple(
                 ReferencePath(kind, path, paths[kind, path], counts[kind])
                 for (kind, path), _ in path_sizes.most_common(MAX_HOLDERS)
@@ -549,7 +556,7 @@ class NamedObjects:
             before = self._tensors.with_graph
             size += self._tensors.add(obj.word)
             if self._tensors.with_graph > before:
-                self._graphs.add(obj.address)
+                self._graphs[obj.address] = self._tensors.graph_depth()
             return size, [], 0
         if shape == "ndarray":
             data = obj.word(NDARRAY_DATA_AT)
