@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from memwatch.core.events import Event, GenerationSeen, SourceChanged, TotalSeen
-from memwatch.sources.progress.clocks import CHECK_SECONDS, LOG_SECONDS, Clocks
-from memwatch.sources.progress.heap_clock import MIN_SEEN_SECONDS, HeapClock
+from memwatch.sources.progress.clocks import CHECK_SECONDS, LOG_SECONDS, MIN_DIFFERENT, Clocks
+from memwatch.sources.progress.heap_clock import FIRST_SEARCH_SECONDS, MIN_SEEN_SECONDS, HeapClock
 from support.processes import running
 from support.pythons import needed_python
 
@@ -243,6 +243,21 @@ def test_of_several_counts_that_keep_step_it_is_the_one_with_an_end() -> None:
 
         def line(now: float) -> Event | None:
             return GenerationSeen(now, heap.watched[0].value, unit="epoch") if heap.watched else None
+
+        with closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
+            events = watched(clocks, lambda events: any(isinstance(one, SourceChanged) for one in events))
+        assert [one.total for one in events if isinstance(one, TotalSeen)] == [200]
+
+
+def test_what_the_log_counted_before_another_unit_says_nothing_of_that() -> None:
+    with clock_of("loaders") as heap:
+
+        def line(now: float) -> Event | None:
+            is_early = now < FIRST_SEARCH_SECONDS + 2 * MIN_DIFFERENT
+            return GenerationSeen(now, 640.0 * now, unit="step") if is_early else epoch(now)
+
+        def epoch(now: float) -> Event:
+            return GenerationSeen(now, heap.watched[0].value, unit="epoch")
 
         with closing(Clocks(Log(line), None, heap, has_log=True)) as clocks:
             events = watched(clocks, lambda events: any(isinstance(one, SourceChanged) for one in events))

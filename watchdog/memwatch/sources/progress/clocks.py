@@ -39,7 +39,12 @@ class _LogCheck:
     """Compares the log's counter with those in memory: the one that keeps step with it knows the total, too."""
 
     def __init__(self) -> None:
-        self.markers, self.has_told = 0, False
+        self.has_told = False
+        self._compare("")
+
+    def _compare(self, unit: str) -> None:
+        """Begin to compare the log's counter of this unit."""
+        self.unit, self.markers = unit, 0
         self.latest: float | None = None
         self.places: dict[tuple[str, int], _Comparison] = {}  # several objects of a class may count
 
@@ -47,6 +52,8 @@ class _LogCheck:
         """Add the latest marker of a poll; `total`: as the log has told it."""
         if self.has_told or event.before_watch or event.index == self.latest or not heap.watched:
             return
+        if event.unit != self.unit:
+            self._compare(event.unit)
         jitter = max(_JITTER, event.index - self.latest) if self.latest is not None else _JITTER
         self.markers, self.latest = self.markers + 1, event.index
         for one in heap.watched:
