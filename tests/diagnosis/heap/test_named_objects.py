@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -401,6 +402,22 @@ def test_an_owner_states_the_bound_of_each_series_in_a_dict_of_its_own() -> None
         whole = take_census(program.pid, CensusOptions(attribute_paths=(parse_attribute_path("History._history"),)))
     assert found["__main__.History._history['loss']"].capacity == 400
     assert (whole.tracked[0].items, whole.tracked[0].capacity) == (200, 800)
+
+
+def test_what_a_local_variable_holds_is_read_where_it_is_then() -> None:
+    code = (
+        "def train():\n    while True:\n"
+        "        small, large = [None] * 10, [None] * 10_000\n"
+        "        for _ in range(20):\n            small, large = [*small], [*large]\n            sum(range(20_000))\n"
+        "            large, small = [*large], [*small]\n            sum(range(20_000))\n"
+        "print('ready', flush=True)\ntrain()\n"
+    )
+    sizes = defaultdict[str, set[int | None]](set)
+    with running([sys.executable, "-c", code]) as program:
+        for _ in range(20):
+            for one in looked(program.pid).containers:
+                sizes[one.path.removeprefix("local variable of train: ")].add(one.items)
+    assert sizes == {"small": {10}, "large": {10_000}}
 
 
 def test_the_keys_of_a_large_dict_count_too() -> None:

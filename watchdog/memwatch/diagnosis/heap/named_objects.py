@@ -52,7 +52,7 @@ from memwatch.diagnosis.heap.object_layouts import (
     Layouts,
 )
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import Hop, RemoteMemory, UnreadableError, follow
+from memwatch.diagnosis.heap.remote_memory import Hop, RemoteMemory, UnreadableError, WayToValue, follow
 from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS, BuiltinValues, HeapType, RemoteObject, TypeTable
 from memwatch.diagnosis.heap.stack_frames import Frames
 from memwatch.diagnosis.heap.torch_tensors import Tensors
@@ -83,7 +83,6 @@ _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
 ResidentBytes = Callable[[int, int], int | None]
-_Way = tuple[int, tuple[Hop, ...]]  # where it begins, and the hops; it leads to what a name refers to now
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ class _Named:
     path: str
     obj: RemoteObject
     owner: RemoteObject | None  # whose attribute it is
-    way: _Way | None  # to it
+    way: WayToValue | None  # to it
 
 
 class _Waiting(NamedTuple):
@@ -103,7 +102,7 @@ class _Waiting(NamedTuple):
     path: str
     owner: RemoteObject | None
     steps: int  # from a variable
-    way: _Way | None = None
+    way: WayToValue | None = None
     obj: RemoteObject | None = None  # once it was read
 
 
@@ -281,12 +280,8 @@ class NamedObjects:
 
     def _present(self, one: _Named) -> _Named | None:
         """Return what the name refers to now; None where that is nothing, or of another type."""
-        if one.way is None:
-            return one
-        address = follow(self._memory.read, *one.way)
-        if address == one.obj.address:
-            return one
-        obj = None if address is None else self._object(address)
+        address = one.obj.address if one.way is None else follow(self._memory.read, *one.way)
+        obj = None if address is None else self._object(address)  # anew: a list may have moved since it was found
         same = obj is not None and obj.heap_type.address == one.obj.heap_type.address
         return replace(one, obj=obj) if obj is not None and same else None
 
@@ -328,9 +323,9 @@ class NamedObjects:
         for namespace in namespaces:
             in_globals.extend(self._globals(namespace))
         are_global = {one.address for one in in_globals}
-        for address, name in self._frames.local_variables().items():
+        for address, (name, way) in self._frames.ways_to_variables().items():
             if address not in are_global:
-                in_variables.append(_Waiting(address, name, None, 1))
+                in_variables.append(_Waiting(address, name, None, 1, way))
         turns = cycle((in_variables, in_globals, in_variables, in_code))
         while (in_globals or in_variables or in_code) and self._may_go_on():
             queue = next(turns) or in_globals or in_variables or in_code
@@ -384,7 +379,8 @@ class NamedObjects:
             yield from (_Waiting(value, variable, None, 1) for value, variable in variables.items())
         elif name in ("method", "cell"):
             at = 24 if name == "method" else 16
-            yield _Waiting(obj.word(at), path, owner, steps)
+            way = this.way and (this.way[0], (*this.way[1], Hop(at, 8, kind.address)))
+            yield _Waiting(obj.word(at), path, owner, steps, way)
         elif steps < _MAX_STEPS and "." in name and not _is_iterator(kind):
             with suppress(UnreadableError):
                 for key, hops, value in islice(self._attributes.ways(obj), _MAX_ATTRIBUTES):

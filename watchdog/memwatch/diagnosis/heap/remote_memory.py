@@ -161,6 +161,9 @@ class Hop:
     expected: int | None = None  # None: nothing is checked
 
 
+WayToValue = tuple[int, tuple[Hop, ...]]  # where it begins, and the hops; it leads to what a name refers to now
+
+
 def follow(read: Callable[[int, int], bytes], start: int, hops: Iterable[Hop]) -> int | None:
     """Return the address at the end of a way; None when it does not lead there any more."""
     at = start

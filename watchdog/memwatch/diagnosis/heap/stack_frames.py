@@ -14,7 +14,7 @@ from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter
 from memwatch.diagnosis.heap.object_layouts import VALUE_STACK_AT
 from memwatch.diagnosis.heap.program_modules import is_installed
-from memwatch.diagnosis.heap.remote_memory import REFERENCE, RemoteMemory, UnreadableError
+from memwatch.diagnosis.heap.remote_memory import REFERENCE, Hop, RemoteMemory, UnreadableError, WayToValue
 from memwatch.diagnosis.heap.remote_objects import BuiltinValues, RemoteObject
 from memwatch.errors import SourceError
 
@@ -248,12 +248,19 @@ class Frames:
 
         A value of several variables has its name in the outermost function.
         """
-        found: dict[int, str] = {}
+        return {value: name for value, (name, _) in self.ways_to_variables().items()}
+
+    def ways_to_variables(self) -> dict[int, tuple[str, WayToValue]]:
+        """Return these names, and the ways from the frames to what the variables refer to then, by these addresses."""
+        at = self._offsets.code
+        found: dict[int, tuple[str, WayToValue]] = {}
         for thread in self.threads():
             for frame, raw in self._read_frames(thread)[0]:
                 if len(found) < _MAX_VARIABLES:
+                    code = unpack_from("<Q", raw, at)[0]
                     with suppress(SourceError):  # The frame has ended meanwhile.
-                        found |= self._variables(frame, self._code_location(raw)[0])
+                        for name, variable_at, value in self._variables(frame, code & REFERENCE):
+                            found[value] = name, (frame, (Hop(variable_at, at, code),))
         return found
 
     def waiting_variables(self, generators: Iterable[RemoteObject]) -> dict[int, str]:
@@ -264,7 +271,8 @@ class Frames:
             if self._offsets.owner is None:
                 frame = obj.word(_GENERATOR_FRAME_AT)
             with suppress(SourceError):  # It has ended, or does so meanwhile.
-                found |= self._variables(frame, self._memory.word(frame + self._offsets.code) & REFERENCE)
+                code = self._memory.word(frame + self._offsets.code) & REFERENCE
+                found |= {value: name for name, _, value in self._variables(frame, code)}
         return found
 
     def is_waiting(self, generator: RemoteObject) -> bool:
@@ -379,14 +387,12 @@ class Frames:
         code, form = unpack_from("<Q", raw, offsets.code)[0], "<i" if offsets.owner is None else "<Q"
         return code & REFERENCE, unpack_from(form, raw, offsets.instruction)[0]  # -1: it has not begun
 
-    def _variables(self, frame: int, code: int) -> dict[int, str]:
-        """Return the names of the variables of one frame that are set, by the addresses of their values."""
+    def _variables(self, frame: int, code: int) -> Iterator[tuple[str, int, int]]:
+        """Yield each variable of one frame that is set, as below, by its name with that of the function."""
         function = self._builtins.text(self._memory.word(code + self._offsets.name))
         names = self._names(code + self._offsets.variable_names)
-        return {
-            value: printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}")
-            for name, _, value in self._set_variables(frame, names)
-        }
+        for name, at, value in self._set_variables(frame, names):
+            yield printable(f"{LOCAL_VARIABLE_PREFIX}{function}: {name}"), at, value
 
     def _set_variables(self, frame: int, names: tuple[int, ...]) -> Iterator[tuple[str, int, int]]:
         """Yield the name of each variable that is set, where its word is from the frame, and its value."""
