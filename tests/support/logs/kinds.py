@@ -295,6 +295,7 @@ k("tasks of joblib, one search after the other","task",300,[1,20,41,62,87,112,13
 k("samples that are told with the step","step",4357,[1,*R(10,310,10)],"  Steps per epoch: 4357\n  Total steps: 4357\n"+"".join(f"  [epoch 1/1  step {s}]  loss=5.7{s}  acc=0.{s+100}  2932ms/step\n"+(f'  >> gen[{s}]: "  the th"\n' if s%50==0 else "") for s in [1,*R(10,310,10)]))
 k("the bar of the batches before the first epoch","epoch",None,R(3),"\r".join((tqdm("Sanity Checking DataLoader 0",2,2),tqdm("Training",0,3999),*(tqdm(f"Epoch {e}",b,3999,", v_num=29") for e in R(3) for b in (0,1,1200,2400,3999))))+"\n")
 k("the step of the first of several epochs","step",None,R(10,300,10),"".join(f"Epoch 1/3 step {s}/500 loss 0.{s+100}\n" for s in R(10,300,10)))
+k("the epoch's num, and its total in words","epoch",60,R(8,60,2),"Max. epochs for training: 60\n"+"".join(f"Eval Epoch num {e} | val loss 0.{e+100} | dsc 0.{e+300}\n\nlargest DSC now: 0.{e+300}\n" for e in R(8,60,2)))
 k("samples of an epoch that has no total","step",None,R(0,12800,640),"".join(f"Train Epoch: 1 [{n}/60000 ({n//600}%)]\tLoss: 0.{n+1000}\n" for n in R(0,12800,640)))
 k("the batch beside an epoch that has not moved yet","step",None,R(20),"".join(f"[0/25][{b}/20] Loss_D: 0.67{b} Loss_G: 4.42{b} D(x): 0.94{b} D(G(z)): 0.45{b} / 0.0126\n" for b in R(20)))
 k("the batch beside an epoch","step",25,R(4),"".join(f"[{e}/25][{b}/20] Loss_D: 0.67{b} Loss_G: 4.42{b} D(x): 0.94{b} D(G(z)): 0.45{b} / 0.0126\n" for e in R(4) for b in R(20)))
