@@ -400,8 +400,20 @@ def test_an_owner_states_the_bound_of_each_series_in_a_dict_of_its_own() -> None
     with running([sys.executable, "-c", code]) as program:
         found = {one.path: one for one in looked(program.pid).containers}
         whole = take_census(program.pid, CensusOptions(attribute_paths=(parse_attribute_path("History._history"),)))
-    assert found["__main__.History._history['loss']"].capacity == 400
+        assert found["__main__.History._history['loss']"].capacity == 400
     assert (whole.tracked[0].items, whole.tracked[0].capacity) == (200, 800)
+
+
+def test_series_by_names_that_the_program_makes_are_counted_together() -> None:
+    code = (
+        "import collections, sys\nclass Meters:\n    def __init__(self):\n"
+        "        self.meters = collections.defaultdict(lambda: collections.deque(maxlen=50))\n"
+        "        for n in range(5):\n            self.meters[f'block{n}'].extend(bytes(1000) for _ in range(20))\n"
+        "def main(meters):" + READY.replace("\n", "\n    ") + "\nmain(Meters())\n"
+    )
+    with running([sys.executable, "-c", code]) as program:
+        found = {one.path: (one.items, one.capacity) for one in looked(program.pid).containers}
+    assert found["__main__.Meters.meters"] == (100, 250)
 
 
 def test_what_a_local_variable_holds_is_read_where_it_is_then() -> None:

@@ -265,6 +265,34 @@ def capacity_of(
     return int(items * max(1.0, min(fills))) if fills else None
 
 
+def items_and_capacity(
+    attributes: Attributes,
+    layouts: Layouts,
+    container: RemoteObject,
+    owner: RemoteObject | None,
+    *,
+    path: str,
+    size: int,
+) -> tuple[int | None, int | None]:
+    """Return the number of items of a container of `size` bytes, and its capacity.
+
+    Of a dict of a few containers that all have a capacity, as `defaultdict(lambda: deque(maxlen=20))`, these are those
+    of all of them together.
+    """
+    if container.heap_type.shape == "dict" and 0 < container.count() <= FEW_NAMES:
+        parts = [part for one in layouts.elements(container) if (part := attributes.object_at(one)) is not None]
+        lengths = [layouts.length(part) or 0 for part in parts]
+        total = sum(lengths)
+        capacities = [
+            length and capacity_of(attributes, layouts, part, owner, path=path, size=size * length // total)
+            for part, length in zip(parts, lengths, strict=True)
+        ]
+        if capacities and all(capacities):
+            return total, sum(filter(None, capacities))
+    capacity = capacity_of(attributes, layouts, container, owner, path=path, size=size)
+    return layouts.length(container), capacity
+
+
 def _unit_of_bound(name: str, own_words: Set[str]) -> int:
     """Return the bytes of the unit in which an attribute of this name states a bound; 1: none, 0: it states none."""
     words = {word.lower() for word in _WORD.findall(name)}

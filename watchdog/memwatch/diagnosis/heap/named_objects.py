@@ -33,8 +33,8 @@ from memwatch.diagnosis.heap.attributes import (
     LRU_CACHE_AT,
     Attributes,
     Way,
-    capacity_of,
     is_program,
+    items_and_capacity,
 )
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
 from memwatch.diagnosis.heap.object_layouts import (
@@ -295,11 +295,13 @@ class NamedObjects:
             for one, taken in parts
             if (length := self._layouts.length(one.obj)) is not None and length <= taken  # else it was freed meanwhile
         ]
-        capacity, size = None, sum(size for _, size in parts)
+        size, items, capacity = sum(size for _, size in parts), sum(lengths) if lengths else None, None
         if len(parts) == 1 and lengths:
             one = parts[0][0]
-            capacity = capacity_of(self._attributes, self._layouts, one.obj, one.owner, path=path, size=size)
-        return AttributeSize(path, len(parts), size, sum(lengths) if lengths else None, capacity, full=path)
+            items, capacity = items_and_capacity(
+                self._attributes, self._layouts, one.obj, one.owner, path=path, size=size
+            )
+        return AttributeSize(path, len(parts), size, items, capacity, full=path)
 
     def _may_go_on(self) -> bool:
         return self._objects_read < MAX_OBJECTS and time.process_time() < self._deadline

@@ -9,9 +9,8 @@ import numpy as np
 
 from memwatch.core.examination import AttributeSize
 from memwatch.diagnosis.heap.attribute_path_syntax import STEP, AttributePath, matching_names
-from memwatch.diagnosis.heap.attributes import FEW_NAMES, Attributes, capacity_of
+from memwatch.diagnosis.heap.attributes import Attributes, items_and_capacity
 from memwatch.diagnosis.heap.object_layouts import Layouts
-from memwatch.diagnosis.heap.remote_objects import RemoteObject
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, HeapWalk
 
@@ -81,29 +80,7 @@ class AttributePathSizer:
         if len(objects) > 1 or len(owners) > 1:
             return sum(lengths), None
         owner = self._attributes.object_at(next(iter(owners)))
-        if series := self._bounded_series(objects[0], owner, path, size):
-            return series
-        return lengths[0], capacity_of(self._attributes, self._layouts, objects[0], owner, path=path, size=size)
-
-    def _bounded_series(
-        self, obj: RemoteObject, owner: RemoteObject | None, path: str, size: int
-    ) -> tuple[int, int] | None:
-        """Return the items and the capacities of the containers in a dict of names, together; None: one has no bound.
-
-        As in `defaultdict(lambda: deque(maxlen=20))`.
-        """
-        if obj.heap_type.shape != "dict" or not 0 < obj.count() <= FEW_NAMES:
-            return None
-        values = list(filter(None, map(self._attributes.object_at, self._layouts.elements(obj))))
-        lengths = [self._layouts.length(value) or 0 for value in values]
-        total = sum(lengths)
-        capacities = [
-            length
-            and capacity_of(self._attributes, self._layouts, value, owner, path=path, size=size * length // total)
-            for value, length in zip(values, lengths, strict=True)
-        ]
-        known = [capacity for capacity in capacities if capacity]
-        return (total, sum(known)) if known and len(known) == len(capacities) else None
+        return items_and_capacity(self._attributes, self._layouts, objects[0], owner, path=path, size=size)
 
     def _follow(self, roots: Iterable[int], steps: Iterable[str]) -> tuple[set[int], set[int], str]:
         """Return the objects at the end of these steps and those a step before; or none, and the step to nowhere."""

@@ -60,7 +60,8 @@ _ALL_WORDS = "|".join(sorted((re.escape(word) for word in _UNITS), key=len, reve
 # ('Epoch: ', 3), as Python 2 prints several things
 _WORD = re.compile(
     rf"(?:(?P<open>\[)|(?<![^\W_]))(?P<word>{_ALL_WORDS})(?P<plural>s?)(?(open)\]?)"
-    r"(?:\([a-z]{2,10}\))?(?: (?:num|no|n[uú]mero|num[eé]ro|number|nummer|nr|n[°º])\b|_(?P<num>num|number|idx|index)\b)?"
+    r"(?:\([a-z]{2,10}\))?"
+    r"(?: (?:num|no|n[uú]mero|num[eé]ro|number|nummer|nr|n[°º])\b|_(?P<num>num|number|idx|index)\b)?"
     r"(?:(?:[ \t:=#\[(\"'.]|(?<=['\"]),){0,20}| - |_(?=[0-9]{1,9}(?![\w./\\-])))"
     rf"(?<!\.){_INDEX}(?:st|nd|rd|th)?{_ENDS}"
     rf"(?:{_OF}{_TOTAL}(?![\w%/]|\.[0-9]))?"
