@@ -532,8 +532,8 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
         most = max(deepening, key=lambda one: one.per_unit)
         alike = sorted((one for one in deepening if one.per_unit >= ALIKE_RATES * most.per_unit), key=_shortest_name)
         facts = [
-            f"the graph of {without_main_module(one.name)} has {one.after:,} steps one after the other, "
-            f"{one.before:,} at {since_text(one.since, context.unit)}"
+            f"the graph of {without_main_module(one.name)} is {one.after:,} operations long, {one.before:,} at "
+            f"{since_text(one.since, context.unit)}"
             for one in alike[:3]
         ]
         return _sum_finding(DEEPENING, context, memory, alike[0].name, *facts)
