@@ -122,12 +122,14 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     is_calm = memory is None or _is_small(memory, names, context)
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
-    graphs = _growth_of_graphs(names)
+    # A graph that becomes deeper holds more and more by itself.
+    graphs = None if names.deepening_graphs(SEVERAL) else _growth_of_graphs(names)
     if memory is not None and known >= EXPLAINS and not is_calm:
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
     elif memory is not None and not is_calm and known < MAY_EXPLAIN:
+        explained = explained or bool(names.deepening_graphs(MIN_STEPS))  # a look or two more will tell
         suspected = _sum_of_graphs(names, context, memory) or _growing_list(names, context, memory)
         found = [] if suspected is None else [suspected]
     heaps.required_rises = 1 if _is_steady(memory, names, heaps) else MIN_STEPS

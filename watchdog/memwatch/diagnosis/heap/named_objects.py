@@ -80,6 +80,7 @@ _MODULE_KEYS = 16  # of a module's dict: its name, its file and the like come fi
 _WARNED = "__warningregistry__"  # of a module: the text of each warning is a key
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
+_ITEM_ENDS = ("[i]", "[k]", "{i}")
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
 ResidentBytes = Callable[[int, int], int | None]
@@ -211,7 +212,10 @@ class NamedObjects:
         for one, content in self._contents(named, time.process_time() + content_seconds):
             containers.setdefault(one.path, []).append((one, content.bytes))
             kept = [content.found[address] for address in self._graphs.keys() & content.found.keys()]
-            depths[one.path] = self._graphs.get(one.obj.address, 0)
+            for address in self._graphs.keys() & content.found.keys():
+                path = content.found[address].path
+                if not path.endswith(_ITEM_ENDS):  # of many items each has a graph of its own
+                    depths[path] = max(depths.get(path, 0), self._graphs[address])
             graphs += sum(met.number for met in kept)
             named_graphs = sorted(met.path for met in kept if not met.path.startswith(LOCAL_VARIABLE_PREFIX))
             graph_paths |= dict.fromkeys(named_graphs)
