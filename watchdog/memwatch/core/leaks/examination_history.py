@@ -469,11 +469,11 @@ class ExaminationHistory:
     def _growing_types(self, named: Callable[[ExaminationRecord], Mapping[str, int]]) -> list[Growth]:
         return list(filter(None, map(self._since_record, self.growing(named, _COUNTED))))
 
-    def deepening_graphs(self, required_rises: int) -> list[Growth]:
+    def deepening_graphs(self) -> list[Growth]:
         """Return by how many steps graphs became deeper, at whatever point of a generation they were read."""
         known = [(_SIZED(record), record.graph_depths) for record in self.records]
         latest = self.records[-1].graph_depths if self.records else {}
-        found = (trailing_growth(path, _figures(path, known), self._slack, required_rises) for path in latest)
+        found = (trailing_growth(path, _figures(path, known), self._slack) for path in latest)
         return [growth for growth in found if growth is not None]
 
     def growing_kinds(self) -> list[Growth]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from memwatch.core.examination import (
     ARRAY_TYPES,
     CYCLES_HOLDER_PREFIX,
+    ITEM_ENDS,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
     TENSORS,
@@ -90,7 +91,6 @@ _BUFFER = re.compile(r"\._buffers\['(\w+)'\]$")  # of a torch module, which is k
 # A path that begins so names no container, but one of many.
 _SOME_CONTAINER = ("collections.deque[", "collections.OrderedDict[", "collections.defaultdict[", "collections.Counter[")
 _METRIC = re.compile(r"metric|\bAverageMeter$", re.IGNORECASE)
-_ITEMS = ("[i]", "[k]", "{i}")  # the ends of paths to items of a container, not to what a name leads to
 _METHOD = f"{UNNAMED_HOLDER_PREFIX}method "
 _LOOSE = (UNNAMED_HOLDER_PREFIX, LOCAL_VARIABLE_PREFIX, CYCLES_HOLDER_PREFIX)  # of paths that begin at no attribute
 _TRACEBACK = ".tb_frame"  # in the path to what a traceback keeps
@@ -123,13 +123,14 @@ def find_causes(heaps: ExaminationHistory, names: ExaminationHistory, context: D
     explained = is_calm or (memory is not None and max(known, fills / memory.per_unit) >= EXPLAINS)
     found = list[Finding]()
     # A graph that becomes deeper holds more and more by itself.
-    graphs = None if names.deepening_graphs(SEVERAL) else _growth_of_graphs(names)
+    deepening = names.deepening_graphs()
+    graphs = None if any(one.steps >= SEVERAL for one in deepening) else _growth_of_graphs(names)
     if memory is not None and known >= EXPLAINS and not is_calm:
         found = _held_findings(names, context, memory, attributes)
     elif memory is not None and not is_calm and graphs is not None and _are_kept(names):
         found, known, explained = [_graph_finding(names, context, memory, graphs)], 1.0, True
     elif memory is not None and not is_calm and known < MAY_EXPLAIN:
-        explained = explained or bool(names.deepening_graphs(MIN_STEPS))  # a look or two more will tell
+        explained = explained or bool(deepening)  # a look or two more will tell
         suspected = _sum_of_graphs(names, context, memory) or _growing_list(names, context, memory)
         found = [] if suspected is None else [suspected]
     heaps.required_rises = 1 if _is_steady(memory, names, heaps) else MIN_STEPS
@@ -530,7 +531,7 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
 
     Where the depths of graphs are known, it is the one whose graph becomes deeper.
     """
-    if deepening := names.deepening_graphs(SEVERAL):
+    if deepening := [one for one in names.deepening_graphs() if one.steps >= SEVERAL]:
         most = max(deepening, key=lambda one: one.per_unit)
         alike = sorted((one for one in deepening if one.per_unit >= ALIKE_RATES * most.per_unit), key=_shortest_name)
         facts = [
@@ -555,7 +556,7 @@ def _sum_of_graphs(names: ExaminationHistory, context: DiagnosisContext, memory:
 
 
 def _shortest_name(growth: Growth) -> tuple[bool, int, str]:
-    """The order in which names of the same are told: those that stay before local variables."""
+    """Return what names of one tensor are sorted by: attributes come before local variables, short names first."""
     return growth.name.startswith(LOCAL_VARIABLE_PREFIX), len(growth.name), growth.name
 
 
@@ -581,7 +582,7 @@ def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: 
     content = {
         path.rpartition("[")[0]: (type_, path)
         for type_, path in recent[-1].path_counts
-        if _is_class(type_) and path.endswith(_ITEMS)
+        if _is_class(type_) and path.endswith(ITEM_ENDS)
     }
     gaining = [
         name
@@ -629,7 +630,7 @@ def _holder_of_graphs(history: ExaminationHistory) -> str:
 def _are_kept(names: ExaminationHistory) -> bool:
     """Whether it is items of one container, or what they hold, that became more, not what a function works with."""
     holder = _holder_of_graphs(names)
-    return any(items in holder for items in _ITEMS) and not names.has_halved(holder.partition("[")[0])
+    return any(items in holder for items in ITEM_ENDS) and not names.has_halved(holder.partition("[")[0])
 
 
 def _figure_finding(context: DiagnosisContext, memory: Growth, figures: Sequence[Growth]) -> Finding:
@@ -714,7 +715,7 @@ def _cycles(history: ExaminationHistory) -> LeakCause:
 
 def _container(path: str) -> str:
     """Return a path as far as the first items of a container on it."""
-    ends = [place + len(items) for items in _ITEMS if (place := path.find(items)) >= 0]
+    ends = [place + len(items) for items in ITEM_ENDS if (place := path.find(items)) >= 0]
     return path[: min(ends)] if ends else path
 
 

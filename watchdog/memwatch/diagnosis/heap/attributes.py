@@ -55,7 +55,7 @@ _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them
 _MAX_ITEMS = 1 << 16  # of a dict: a bound on time
 _MAX_KEYS = 1 << 14  # of dicts that are remembered: a bound on memory, of about 2 MB (chosen)
-_TYPE_AT = 8
+TYPE_AT = 8
 _FUNCTION_AT = 16  # in a bound method
 _QUALIFIED_NAME_AT = {False: 104, True: 40}  # in a function, by whether it is of 3.10 or later
 _DEFAULTS_AT = {False: 32, True: 56}  # as above; those of keyword-only arguments come next
@@ -94,23 +94,23 @@ class Attributes:
         """Yield the attributes of an instance: name, way from its address, address of the value."""
         kind, words, minor = obj.heap_type, self._memory.words, self._builtins.minor
         for name, offset in self.members(kind):
-            yield name, (Hop(offset, _TYPE_AT, kind.address),), obj.words(obj.address + offset, 1)[0]
+            yield name, (Hop(offset, TYPE_AT, kind.address),), obj.words(obj.address + offset, 1)[0]
         dict_at, values_at = self._layouts.attributes_at(obj)
         if dict_at:
             pointer_at = _MANAGED_DICT_AT if kind.has_managed_dict else kind.dict_offset
             if pointer_at > 0 or kind.has_managed_dict:
-                yield from self.item_ways(dict_at, (Hop(pointer_at, _TYPE_AT, kind.address),))
+                yield from self.item_ways(dict_at, (Hop(pointer_at, TYPE_AT, kind.address),))
         elif values_at and (keys := self._layouts.shared_keys(kind)) is not None and keys.count:
             way: tuple[Hop, ...] = ()
             first = values_at - obj.address
             if minor < _VALUES_INSIDE:
                 pointer_at = _VALUES_AT if minor == 11 else _MANAGED_DICT_AT
-                way = (Hop(pointer_at, _TYPE_AT, kind.address),)
+                way = (Hop(pointer_at, TYPE_AT, kind.address),)
                 first = values_at - (self._memory.word(obj.address + pointer_at) & REFERENCE)
             names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
             for i, (key, value) in enumerate(zip(names, words(values_at, keys.count), strict=True)):
                 if value and (text := self._key(key)) is not None:
-                    last = Hop(first + 8 * i) if way else Hop(first + 8 * i, _TYPE_AT, kind.address)
+                    last = Hop(first + 8 * i) if way else Hop(first + 8 * i, TYPE_AT, kind.address)
                     yield text, (*way, last), value
 
     def item_ways(self, dict_at: int, way: tuple[Hop, ...] = ()) -> Iterator[Way]:
@@ -210,7 +210,7 @@ class Attributes:
         """Return the name of a bound method, with its class: `Simulator.close`; "?" when it is that of no function."""
         with suppress(UnreadableError):
             function = self._memory.word(address + _FUNCTION_AT)
-            if self.type_name(self._memory.word(function + _TYPE_AT)) == "function":
+            if self.type_name(self._memory.word(function + TYPE_AT)) == "function":
                 at = _QUALIFIED_NAME_AT[self._builtins.minor >= 10]
                 return self._builtins.text_or_none(self._memory.word(function + at)) or "?"
         return "?"
@@ -224,7 +224,7 @@ class Attributes:
         return read_remote_object(self._memory, self._types, address)
 
 
-def capacity_of(
+def _capacity_of(
     attributes: Attributes,
     layouts: Layouts,
     container: RemoteObject,
@@ -284,12 +284,12 @@ def items_and_capacity(
         lengths = [layouts.length(part) or 0 for part in parts]
         total = sum(lengths)
         capacities = [
-            length and capacity_of(attributes, layouts, part, owner, path=path, size=size * length // total)
+            length and _capacity_of(attributes, layouts, part, owner, path=path, size=size * length // total)
             for part, length in zip(parts, lengths, strict=True)
         ]
         if capacities and all(capacities):
             return total, sum(filter(None, capacities))
-    capacity = capacity_of(attributes, layouts, container, owner, path=path, size=size)
+    capacity = _capacity_of(attributes, layouts, container, owner, path=path, size=size)
     return layouts.length(container), capacity
 
 

@@ -18,6 +18,7 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 from memwatch.core.examination import (
+    ITEM_ENDS,
     LOCAL_VARIABLE_PREFIX,
     AttributeSize,
     Census,
@@ -31,6 +32,7 @@ from memwatch.diagnosis.heap.attributes import (
     FEW_NAMES,
     LRU_CACHE,
     LRU_CACHE_AT,
+    TYPE_AT,
     Attributes,
     Way,
     is_program,
@@ -80,7 +82,6 @@ _MODULE_KEYS = 16  # of a module's dict: its name, its file and the like come fi
 _WARNED = "__warningregistry__"  # of a module: the text of each warning is a key
 _ITERATORS = ("iterator", "generator", "coroutine", "enumerate", "zip", "map", "filter")
 _DEQUE_ITEMS_AT, _DEQUE_BLOCK_ITEMS, _DEQUE_BYTES = 8, 64, 528
-_ITEM_ENDS = ("[i]", "[k]", "{i}")
 _BROKEN = (SourceError, ValueError, ArithmeticError, struct.error)  # An object changed while it was read.
 
 ResidentBytes = Callable[[int, int], int | None]
@@ -211,13 +212,12 @@ class NamedObjects:
         graphs, graph_paths, depths = 0.0, dict[str, None](), dict[str, int]()
         for one, content in self._contents(named, time.process_time() + content_seconds):
             containers.setdefault(one.path, []).append((one, content.bytes))
-            kept = [content.found[address] for address in self._graphs.keys() & content.found.keys()]
-            for address in self._graphs.keys() & content.found.keys():
-                path = content.found[address].path
-                if not path.endswith(_ITEM_ENDS):  # of many items each has a graph of its own
-                    depths[path] = max(depths.get(path, 0), self._graphs[address])
-            graphs += sum(met.number for met in kept)
-            named_graphs = sorted(met.path for met in kept if not met.path.startswith(LOCAL_VARIABLE_PREFIX))
+            kept = {address: content.found[address] for address in self._graphs.keys() & content.found.keys()}
+            for address, met in kept.items():
+                if not met.path.endswith(ITEM_ENDS):  # of many items each has a graph of its own
+                    depths[met.path] = max(depths.get(met.path, 0), self._graphs[address])
+            graphs += sum(met.number for met in kept.values())
+            named_graphs = sorted(met.path for met in kept.values() if not met.path.startswith(LOCAL_VARIABLE_PREFIX))
             graph_paths |= dict.fromkeys(named_graphs)
             for met in content.found.values():
                 counts[met.kind] += round(met.number)
@@ -385,7 +385,7 @@ class NamedObjects:
             yield from (_Waiting(value, variable, None, 1) for value, variable in variables.items())
         elif name in ("method", "cell"):
             at = 24 if name == "method" else 16
-            way = this.way and (this.way[0], (*this.way[1], Hop(at, 8, kind.address)))
+            way = this.way and (this.way[0], (*this.way[1], Hop(at, TYPE_AT, kind.address)))
             yield _Waiting(obj.word(at), path, owner, steps, way)
         elif steps < _MAX_STEPS and "." in name and not _is_iterator(kind):
             with suppress(UnreadableError):

@@ -198,8 +198,8 @@ class HeapClock:
 
     def _seen(self, clock: _Watched, now: float, *, recount: bool) -> GenerationSeen:
         place, value = clock.place, clock.value
-        total = place.total if place.total is not None and value <= place.total else None
-        total = None if self._is_within_loop(place) else total
+        is_end = place.total is not None and value <= place.total and not self._is_within_loop(place)
+        total = place.total if is_end else None
         return GenerationSeen(
             now, value, total, place.unit, place.at, recount=recount, origin=place.name, first=place.first
         )
