@@ -180,8 +180,8 @@ def _content(attribute: str, first: ExaminationRecord, latest: ExaminationRecord
     }
     known = [key for key, count in risen.items() if count > 0 and key[0] != LRU_ITEM]
     own = [(type_, path) for type_, path in known if type_ not in ARRAY_TYPES and "." in type_]
-    if own:  # The shortest path wins.
-        return min(own, key=lambda key: (len(key[1]), -risen[key]))
+    if own:  # The fewest steps win, of as many those that lead to the most bytes: these come first.
+        return min(own, key=lambda key: sum(map(key[1].count, ".[{")))
     grown = {type_: latest.sizes.get(type_, 0) - first.sizes.get(type_, 0) for type_, _ in known}
     return max(known, key=lambda key: ("." in key[0], grown[key[0]], risen[key]), default=("", attribute))
 

@@ -39,6 +39,7 @@ from memwatch.diagnosis.heap.attributes import (
     items_and_capacity,
 )
 from memwatch.diagnosis.heap.cpython_runtime import Interpreter, find_interpreter
+from memwatch.diagnosis.heap.native_memory import NativeMemory
 from memwatch.diagnosis.heap.object_layouts import (
     NDARRAY_BASE_AT,
     NDARRAY_DATA_AT,
@@ -68,6 +69,7 @@ MAX_CONTAINERS, MAX_ARRAYS, MAX_HOLDERS, MAX_GRAPH_PATHS = 64, 20, 128, 16  # th
 _MAX_STEPS = 7  # attributes from a variable to a container (chosen)
 _SAMPLED, _SAMPLED_INSIDE, _MAX_INSIDE = 16, 4, 6  # items of a container, of one in it, and levels (chosen)
 _RECORD_LEVEL = 0.25  # of a level: for what has a few parts, as a bound method, a tuple or a dict of names (chosen)
+_MAX_NATIVE_KINDS = 4  # of objects in one container whose memory of C code is measured: a bound on time (chosen)
 _MAX_TRACEBACKS = 32  # of one exception: a bound on time
 _MAX_ATTRIBUTES = 200  # of one object that are followed: a bound on time
 _SEQUENCES = {"list": "[i]", "tuple": "[i]", "deque": "[i]", "queue": "[i]", "set": "{i}"}
@@ -199,6 +201,8 @@ class NamedObjects:
         self._known: dict[int, _KnownContent] = {}
         self._arrays: dict[int, LargeObject] = {}
         self._graphs: dict[int, int] = {}  # depths of the autograd graphs of tensors, by the tensor's address
+        self._native = NativeMemory(memory)
+        self._native_words: dict[int, list[int]] = {}  # of objects that C code lays out, by address
         self._own_modules: set[str] = set()
 
     def census(self, began: float, names_seconds: float, content_seconds: float) -> Census:
@@ -280,7 +284,21 @@ class NamedObjects:
         content = None if one is None else self._content(one.obj, one.path)
         if one is None or content is None or self._is_elsewhere(one):
             return None
+        self._add_native_memory(content)
         return one, content
+
+    def _add_native_memory(self, content: _Content) -> None:
+        """Add what C code has allocated for objects of which a container holds several alike."""
+        alike: dict[tuple[str, str], list[int]] = {}
+        for address in self._native_words.keys() & content.found.keys():
+            met = content.found[address]
+            alike.setdefault((met.kind, met.path), []).append(address)
+        kinds = sorted(alike.values(), key=len, reverse=True)[:_MAX_NATIVE_KINDS]
+        words = [[self._native_words[address] for address in addresses] for addresses in kinds]
+        for addresses, behind in zip(kinds, self._native.bytes_behind(words), strict=True):
+            for address in addresses if behind else ():
+                met = content.found[address]
+                content.found[address] = replace(met, bytes=met.bytes + behind)
 
     def _present(self, one: _Named) -> _Named | None:
         """Return what the name refers to now; None where that is nothing, or of another type."""
@@ -483,6 +501,9 @@ class NamedObjects:
         content.found[obj.address] = _Met(1.0, size, kind.name, path, references)
         if not is_sample:
             self._add_array(obj, size, path)
+        if words := self._native.words(self._types, obj):
+            known = {address for _, address in items}
+            self._native_words[obj.address] = [word for word in words if word not in known]
         if level >= _MAX_INSIDE or not items:
             return content
         # No field of a record, as (state, action, reward, next state), stands for another.

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from memwatch.diagnosis.heap.native_memory import own_words_at
 from memwatch.diagnosis.heap.remote_memory import LOWEST
-from memwatch.diagnosis.heap.remote_objects import OBJECT_BYTES, HeapType, TypeTable
+from memwatch.diagnosis.heap.remote_objects import OBJECT_BYTES
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts
 from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
@@ -31,7 +32,7 @@ def references_in_c_memory(heap: HeapObjects, layouts: BulkLayouts, held: Number
     Looked into are objects of types of which there are few, and what these refer to; and all objects of the types of
     `held` that are of C code themselves, as the elements of a tree.
     """
-    own_at = np.array([_own_words_at(layouts.types, kind) for kind in heap.types], np.int64)
+    own_at = np.array([own_words_at(layouts.types, kind) // 8 for kind in heap.types], np.int64)
     is_of_c = ((own_at > 0) & ["." in kind.name for kind in heap.types])[heap.kinds]
     alike = np.flatnonzero(is_of_c & np.isin(heap.kinds, np.unique(heap.kinds[held]))).astype(np.int32)
     wanted = np.sort(heap.addresses[np.union1d(held, alike)])
@@ -43,20 +44,6 @@ def references_in_c_memory(heap: HeapObjects, layouts: BulkLayouts, held: Number
             pairs.append(sources << 32 | heap.numbers(targets))
     found = np.unique(np.concatenate(pairs))
     return References((found >> 32).astype(np.int32), found.astype(np.int32))
-
-
-def _own_words_at(types: TypeTable, kind: HeapType) -> int:
-    """Return the index of the first word of objects of a type that is not read as it is laid out; 0: there is none.
-
-    What a class has of a builtin type is not its own.
-    """
-    if kind.shape:
-        return 0
-    base = types.type_at(kind.base_at)
-    while base is not None and "." in base.name:
-        base = types.type_at(base.base_at)
-    first = OBJECT_BYTES if base is None else base.basic_bytes
-    return first // 8 if kind.basic_bytes > first else 0
 
 
 def _few(heap: HeapObjects, is_of_c: NDArray[np.bool_]) -> Numbers:
