@@ -64,10 +64,16 @@ def outcome(
 ) -> Diagnosed:
     one.start_examination(asked)
     meanwhile()
+    event = next_outcome(one)
+    assert event.asked == asked
+    return event
+
+
+def next_outcome(one: ExaminationLauncher) -> Diagnosed:
     for _ in range(3000):
         if found := one.poll(1.0):
             (event,) = found
-            assert isinstance(event, Diagnosed) and event.asked == asked
+            assert isinstance(event, Diagnosed)
             return event
         time.sleep(0.02)
     raise AssertionError("no outcome within a minute")
@@ -147,7 +153,7 @@ def test_forged_objects_are_borne_within_time_and_memory(python: str, seed: int)
     program = [*needed_python(python).program("forged.py"), str(seed)]
     with running(program) as trainer, examiner(trainer.pid) as one:
         found = outcome(one, replace(ASKED, memory_bytes=room, types=("list",), paths=("Real.value",))).found
-        (pid,) = one._workers[False].pids
+        (pid,) = one._workers["examination"].pids
         status = Path(f"/proc/{pid}/status").read_text()
     assert "internal" not in found.census_reason and "status" not in found.census_reason
     assert found.census is not None or found.census_reason
@@ -186,18 +192,26 @@ def test_one_that_hangs_is_ended():
         assert one.poll(ASKED.kill_seconds + 2) == []
 
 
+def test_a_look_at_names_is_answered_while_a_whole_heap_is_read():
+    with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
+        one.start_examination(replace(ASKED, cpu_seconds=0.05, cpu_later=((4.0, 3.0),)))  # It pauses at once.
+        looked = outcome(one, replace(ASKED, whole_objects=0))
+        assert looked.found.census is None and looked.found.names is not None
+        assert next_outcome(one).found.census is not None
+
+
 def test_one_process_answers_one_after_another_until_none_asks():
     with running([sys.executable, "-c", TRAINER]) as trainer, examiner(trainer.pid) as one:
         first, looked = outcome(one), replace(ASKED, whole_objects=0)
-        (pid,) = one._workers[False].pids
+        (pid,) = one._workers["examination"].pids
         second = outcome(one, looked)
-        assert one._workers[False].pids == {pid} and second.found.names is not None
+        assert one._workers["examination"].pids == {pid} and second.found.names is not None
         assert 0.0 < second.found.cpu_seconds < 0.7 * first.found.cpu_seconds
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.2)
-        assert outcome(one, looked).found.names is not None and one._workers[False].pids != {pid}
+        assert outcome(one, looked).found.names is not None and one._workers["examination"].pids != {pid}
         one.poll(1.0 + 2 * IDLE_SECONDS)
-        assert not one._workers[False].is_running
+        assert not one._workers["examination"].is_running
 
 
 def test_a_room_that_is_too_small_for_all_leaves_the_counts_or_says_so():

@@ -21,7 +21,7 @@ from memwatch.core.examination import (
     StackGrowth,
 )
 from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS
-from memwatch.core.leaks.examination_schedule import KILL_SECONDS, DiagnosisPolicy
+from memwatch.core.leaks.examination_schedule import BESIDE_SHARE, KILL_SECONDS, DiagnosisPolicy
 from memwatch.core.measurements import Target
 from memwatch.core.snapshot import Verdict
 from support.examinations import examined
@@ -179,10 +179,38 @@ def test_one_that_takes_more_than_a_minute_may_is_throttled_where_it_can_end_in_
             continue
         (first, *_) = [one for one in watched.asked if one.whole_objects is None]
         assert (
-            first.cpu_seconds + sum(cpu for _, cpu in first.cpu_later) == pytest.approx(2.25)
+            first.cpu_seconds + sum(cpu for _, cpu in first.cpu_later)
+            == pytest.approx((1.0 - BESIDE_SHARE) * 2.25, abs=0.002)
             and first.kill_seconds > 600
             and refused == []
         )
+
+
+def test_beside_a_whole_heap_that_takes_minutes_names_are_looked_at_within_the_budget() -> None:
+    watched, lasts = Watched(cpu=0.15), 300
+    watched.answer = replace(watched.answer, tracked_objects=1_500_000)  # 6 s of CPU
+    looked = replace(watched.answer, names=watched.answer.census, census=None, census_reason=NOT_ASKED)
+    looked = replace(looked, cpu_seconds=0.15, names_cpu_seconds=0.15)
+    whole: Diagnose | None = None
+    while whole is None or watched.t < whole.t + lasts:
+        if watched.t % 10 == 0:
+            watched.feed(GenerationSeen(watched.t, watched.t // 10 + 1, 10**6))
+        watched.used += 5 * MB
+        watched.hangs, before = watched.t > 60.0, len(watched.asked)
+        watched.look()
+        for asked in watched.asked[before:] if watched.hangs else ():
+            if whole is None and asked.whole_objects != 0:
+                whole = asked
+            else:
+                watched.feed(Diagnosed(watched.t, asked, looked))
+    beside = [one for one in watched.asked if one.t > whole.t]
+    assert {one.whole_objects for one in beside} == {0}
+    gaps = [later - before for before, later in pairwise([whole.t, *(one.t for one in beside), whole.t + lasts])]
+    assert max(gaps) <= 0.75 * WINDOW_SECONDS
+    of_whole = whole.cpu_seconds + sum(cpu for _, cpu in whole.cpu_later)
+    for first in beside:
+        looks = [one for one in beside if first.t <= one.t < first.t + WINDOW_SECONDS]
+        assert of_whole + 0.15 * len(looks) <= 2.25 + 1e-9
 
 
 def test_a_heap_that_has_grown_since_its_objects_were_counted_is_not_read_as_a_cheap_one():

@@ -17,14 +17,15 @@ from memwatch.system.python_workers import Task, Worker, children_cpu_seconds
 IDLE_SECONDS = 60.0  # that a process waits for the next examination before it ends (chosen)
 KILLED_SECONDS = 1.0  # that a killed process is waited for (chosen)
 SNAPSHOT_SECONDS = 300.0  # After this time the process is killed (chosen).
+_PLACES = ("examination", "beside", "recording")  # of processes; a look at names beside a whole heap has the second
 _EXAMINATION_CODE = "from memwatch.app.examination_worker import serve; serve()"
 _SNAPSHOT_CODE = "from memwatch.cli.examination_commands import serve; serve()"
 
 
 class ExaminationLauncher:
-    """Runs one examination at a time, and one recording beside it. An event source that reports their outcomes.
+    """Runs one examination at a time, and beside it a recording and a look at names. An event source of their outcomes.
 
-    Each kind has a process, which stays for the next one: to start Python and to import takes as much CPU as a look.
+    Each has a process, which stays for the next one: to start Python and to import takes as much CPU as a look.
     """
 
     name = "diagnosis"
@@ -38,32 +39,34 @@ class ExaminationLauncher:
     ) -> None:
         """`budget` is for the examinations of several trainers together; `member_pids` are as in the request."""
         self._target, self._budget, self._member_pids = target, budget, member_pids
-        self._workers = {is_recording: Worker(code, "the examination") for is_recording in (False, True)}
-        self._running: dict[bool, Diagnose] = {}  # by whether it is a recording
-        self._answered_t: dict[bool, float] = {}  # of workers that wait
-        self._spent: dict[bool, float] = {}  # CPU seconds that the present process of each kind has reported
+        self._workers = {place: Worker(code, "the examination") for place in _PLACES}
+        self._running: dict[str, Diagnose] = {}  # by place
+        self._answered_t: dict[str, float] = {}  # of workers that wait
+        self._spent: dict[str, float] = {}  # CPU seconds that the present process at each place has reported
         self._failed: list[tuple[Diagnose, str]] = []  # that could not be started
 
     def start_examination(self, asked: Diagnose) -> None:
-        """Start it, unless one of its kind is running; that no process can be started is reported as its outcome."""
-        is_recording = asked.record_seconds > 0.0
-        if is_recording in self._running:
+        """Start it, unless its place is taken; that no process can be started is reported as its outcome."""
+        place = "recording" if asked.record_seconds else "examination"
+        if place in self._running and asked.whole_objects == 0:
+            place = "beside"
+        if place in self._running:
             return
         if self._budget is not None and not self._budget.take(asked.cpu_seconds):
             self._failed.append((asked, "the examinations of this node have used their CPU time"))
             return
         uptime, member_pids = time.clock_gettime(time.CLOCK_BOOTTIME), tuple(self._member_pids())
         request = ExaminationRequest(self._target, asked, uptime, member_pids)
-        worker = self._workers[is_recording]
+        worker = self._workers[place]
         try:
             if not self._is_sent(worker, request):
-                self._spent.pop(is_recording, None)
+                self._spent.pop(place, None)
                 worker.start(request, asked.t)
         except OSError as error:
             self._failed.append((asked, f"no process can be started: {error}"))
             return
-        self._running[is_recording] = asked
-        self._answered_t.pop(is_recording, None)
+        self._running[place] = asked
+        self._answered_t.pop(place, None)
 
     @staticmethod
     def _is_sent(worker: Worker, request: ExaminationRequest) -> bool:
@@ -78,29 +81,29 @@ class ExaminationLauncher:
     def poll(self, now: float) -> Sequence[Event]:
         ended = [(asked, Examination(census_reason=why, names_reason=why)) for asked, why in self._failed]
         self._failed = []
-        for is_recording, asked in list(self._running.items()):
-            worker, before = self._workers[is_recording], children_cpu_seconds()
+        for place, asked in list(self._running.items()):
+            worker, before = self._workers[place], children_cpu_seconds()
             try:
                 worker.end_if_hung(now, asked.record_seconds + asked.kill_seconds)
                 found = worker.receive(Examination)
             except SourceError as error:
                 worker.close(grace_seconds=0.0, killed_seconds=KILLED_SECONDS)
-                spent = children_cpu_seconds() - before - self._spent.pop(is_recording, 0.0)
+                spent = children_cpu_seconds() - before - self._spent.pop(place, 0.0)
                 why, spent = str(error), round(max(0.0, spent), 3)
                 found = Examination(census_reason=why, names_reason=why, profile_reason=why, cpu_seconds=spent)
             else:
                 if found is not None:
-                    self._spent[is_recording] = self._spent.get(is_recording, 0.0) + found.cpu_seconds
+                    self._spent[place] = self._spent.get(place, 0.0) + found.cpu_seconds
             if found is not None:
-                del self._running[is_recording]
-                self._answered_t[is_recording] = now
+                del self._running[place]
+                self._answered_t[place] = now
                 ended.append((asked, found))
                 if self._budget is not None:
                     self._budget.correct(found.cpu_seconds - asked.cpu_seconds)
-        for is_recording, worker in self._workers.items():
-            if now - self._answered_t.get(is_recording, now) > IDLE_SECONDS:
+        for place, worker in self._workers.items():
+            if now - self._answered_t.get(place, now) > IDLE_SECONDS:
                 worker.stop(now)
-                del self._answered_t[is_recording]
+                del self._answered_t[place]
             worker.reap(now)
         return [Diagnosed(now, asked, found) for asked, found in ended]
 

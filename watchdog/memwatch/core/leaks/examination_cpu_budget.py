@@ -20,7 +20,6 @@ class CpuWindow:
         self._reserved = cpu_seconds
 
     def add(self, began_t: float, ended_t: float, cpu_seconds: float) -> None:
-        self._reserved = 0.0
         self._spent.append((began_t, ended_t, cpu_seconds))
 
     def forget_running(self) -> None:
@@ -53,6 +52,21 @@ class CpuWindow:
                 counts = cpu if lasted <= WINDOW_SECONDS else cpu * (ended - begin) / lasted
                 found.append((ended - begin, counts))
         return found
+
+
+class CpuAllowance:
+    """CPU time that may be spent from a time on: some at once, more later, and as much in each minute to come."""
+
+    def __init__(self, began_t: float = 0.0, at_once: float = 0.0, later: Sequence[tuple[float, float]] = ()) -> None:
+        self._began_t, self._at_once, self._later, self._spent = began_t, at_once, later, 0.0
+
+    def spend(self, cpu_seconds: float) -> None:
+        self._spent += cpu_seconds
+
+    def permits(self, cpu_seconds: float, t: float) -> bool:
+        if self._at_once + sum(cpu for _, cpu in self._later) <= 0.0:
+            return False
+        return seconds_until(self._spent + cpu_seconds, self._at_once, self._later) <= t - self._began_t
 
 
 def seconds_until(cpu_seconds: float, at_once: float, later: Sequence[tuple[float, float]]) -> float:

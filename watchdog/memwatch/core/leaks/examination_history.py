@@ -127,7 +127,8 @@ class ExaminationHistory:
     def add(self, event: Diagnosed, of_names: bool = False) -> bool:
         """Add a record of an examination's census of the heap, or of names; False when it cannot be compared.
 
-        An incomplete census, or one without all sizes, is not: a missing figure would look like a fall.
+        An incomplete census, or one without all sizes, is not: a missing figure would look like a fall. Nor are names
+        that were read before those of the latest look: with a whole heap, which has taken longer than looks beside it.
         """
         found = event.found
         census, after_seconds = (
@@ -136,6 +137,8 @@ class ExaminationHistory:
         if census is None or not census.complete or any(found.bytes is None for found in census.types):
             return False
         record = self._record(event, census, event.asked.t + after_seconds)
+        if of_names and self.records and record.t < self.latest_t:
+            return False
         if self.records:
             before = self.records[-1]
             self._intervals.append(self._interval(before, record))

@@ -9,7 +9,7 @@ from memwatch.core.events import Diagnosed
 from memwatch.core.examination import Diagnose, Diagnosis, ProcessSize
 from memwatch.core.forecast.piecewise_trend import LEAST_RISE
 from memwatch.core.generation_ledger import GenerationLedger
-from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS, CpuWindow, seconds_until
+from memwatch.core.leaks.examination_cpu_budget import WINDOW_SECONDS, CpuAllowance, CpuWindow, seconds_until
 from memwatch.core.measurements import HOST, Sample
 from memwatch.core.text_and_units import format_duration
 
@@ -25,6 +25,9 @@ PHASE_SHARE = 0.5  # of what examinations may spend; from there on those within 
 RECORD_SHARE = 0.25
 FIRST_RECORDED = 3  # The generation of the first recording: before, examinations need what may be spent (chosen).
 MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that is Python's start (measured).
+# Share of what examinations may spend, from the moment of its start on, that a whole heap leaves to looks at names
+# beside it, where it takes minutes (chosen: it is half as long again then).
+BESIDE_SHARE = 0.33
 CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread over it (chosen: above PHASE_SHARE).
 NAMES_CPU_SECONDS = 0.3  # of the first look at names: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 4e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 4).
@@ -109,7 +112,9 @@ class ExaminationSchedule:
         self.needs_within = False  # growth that names do not explain was never seen within a generation
         self.refusal = ""  # why the whole heap is not read
         self._wanted = ""  # the reason for an examination after the next sample; empty: none is wanted
-        self._asked: Diagnose | None = None  # the examination under way
+        self._asked: Diagnose | None = None  # the examination under way, if it is none beside another
+        self._beside: Diagnose | None = None  # the look at names beside a whole heap
+        self._for_beside = CpuAllowance()  # for these, since the whole heap began
         self._boundaries, self._boundary_t = 0, began_t
         self._took_seconds = 0.0  # the latest examination, by the clock
         self._has_phases = False
@@ -150,9 +155,16 @@ class ExaminationSchedule:
         self.cpu_seconds += found.cpu_seconds
         window = self._record_window if asked.record_seconds else self._window
         window.add(asked.t, t, found.cpu_seconds)
+        is_beside = self._beside is not None and asked.t == self._beside.t and not asked.record_seconds
+        if is_beside:
+            self._beside = None
+            self._for_beside.spend(found.cpu_seconds)
+        else:
+            window.forget_running()
         if asked.record_seconds:
             return
-        self._asked, self._took_seconds = None, t - asked.t
+        if not is_beside:
+            self._asked, self._took_seconds = None, t - asked.t
         if found.tracked_objects:
             self._count_objects(asked, found.tracked_objects)
         if found.names is None and found.census is None:
@@ -168,7 +180,7 @@ class ExaminationSchedule:
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
-        self._asked, self._wanted = None, ""
+        self._asked, self._beside, self._wanted = None, None, ""
         self._window.forget_running()
         self._record_window.forget_running()
 
@@ -206,11 +218,12 @@ class ExaminationSchedule:
             self._middle_t, self._wanted = math.inf, self._wanted or "middle"
         if t >= self._retry_t and (not self._wanted or self._wanted in SKIPPABLE):
             self._wanted = "fill" if not self._failures else "retry"
-        if self._asked is not None:
-            if t - self._asked.t < self._asked.kill_seconds + KILL_SECONDS:
-                self._wanted = "" if self._wanted in SKIPPABLE else self._wanted
-                return None
-            self._window.forget_running()  # Its end was never reported.
+        if self._asked is not None and t - self._asked.t >= self._asked.kill_seconds + KILL_SECONDS:
+            self._asked = self._beside = None  # Its end was never reported.
+            self._window.forget_running()
+        if (whole := self._asked) is not None and not self._may_look_beside(t, whole):
+            self._wanted = "" if self._wanted in SKIPPABLE else self._wanted
+            return None
         reason = self._wanted
         if not reason:
             return None
@@ -221,7 +234,7 @@ class ExaminationSchedule:
         if need.stands_still and self._is_soon(t, reason, reading):
             self._wanted = ""
             return None
-        plan = self._plan(t, reason, reading, need)
+        plan = self._plan(t, reason, reading, need) if whole is None else (0, KILL_SECONDS)
         if plan is None:
             self._wanted = reason if self._may_wait(t, reason) else ""
             return None
@@ -232,7 +245,11 @@ class ExaminationSchedule:
         growing = [growth.name for growth in known.containers[:GROWING_PATHS]] if known else []
         # Classes come before builtin types, which tell less.
         types = sorted(known.types, key=lambda growth: "." not in growth.name)[:GROWING_TYPES] if known else []
-        self._asked = Diagnose(
+        if whole is None:
+            at_once, later = self._share_out(t, reading, need, is_whole=whole_objects != 0)
+        else:
+            at_once, later = self._beside_cpu_seconds, []
+        asked = Diagnose(
             t,
             reason,
             self._ledger.index,
@@ -244,13 +261,43 @@ class ExaminationSchedule:
             gpu_bytes=reading.gpu_bytes,
             cow_bytes=reading.cow_bytes,
             whole_objects=whole_objects,
-            cpu_seconds=round(self._window.left(t), 3),
-            cpu_later=tuple((round(after, 3), round(cpu, 3)) for after, cpu in self._window.free_again(t)),
+            cpu_seconds=round(at_once, 3),
+            cpu_later=tuple((round(after, 3), round(cpu, 3)) for after, cpu in later),
             kill_seconds=round(kill_seconds, 1),
             worker=need.worker,
         )
-        self._window.reserve(self._asked.cpu_seconds)
-        return self._asked
+        if whole is None:
+            self._asked = asked
+            self._window.reserve(asked.cpu_seconds)
+        else:
+            self._beside = asked
+        return asked
+
+    def _may_look_beside(self, t: float, whole: Diagnose) -> bool:
+        """Whether a look at names may begin beside that of a whole heap, which takes long: they are spread over it."""
+        if self._beside is not None or whole.whole_objects == 0 or _pid(whole.worker) not in self._objects:
+            return False
+        a_minute = self._beside_cpu_seconds / max(self._names_cpu, MIN_CPU_PER_OBJECT)
+        is_spaced = t - self._latest_t >= WINDOW_SECONDS / (math.floor(a_minute) or a_minute)
+        return is_spaced and self._for_beside.permits(self._names_cpu, t)
+
+    @property
+    def _beside_cpu_seconds(self) -> float:
+        """What all looks at names beside a whole heap may take in a minute."""
+        return BESIDE_SHARE * self._window.seconds
+
+    def _share_out(
+        self, t: float, reading: MemoryReading, need: ExaminationNeed, *, is_whole: bool
+    ) -> tuple[float, list[tuple[float, float]]]:
+        """Return the CPU seconds that an examination may take at once and later, without those of looks beside it."""
+        left, later = self._window.left(t), self._window.free_again(t)
+        beside = 0.0
+        if is_whole:
+            spare = left - self._whole_cpu_seconds(reading.used_bytes, need.worker)  # it is expected to fit, if any
+            beside = min(BESIDE_SHARE * left, spare if spare > 0.0 else math.inf)
+            self._for_beside = CpuAllowance(t, beside, [(after, BESIDE_SHARE * cpu) for after, cpu in later])
+            later = [(after, (1.0 - BESIDE_SHARE) * cpu) for after, cpu in later]
+        return left - beside, later
 
     def _plan(
         self, t: float, reason: str, reading: MemoryReading, need: ExaminationNeed
@@ -274,7 +321,8 @@ class ExaminationSchedule:
             if is_wanted and (reason == "request" or not self._fits_before(t, whole_cpu)):
                 return None
         elif is_wanted:
-            seconds = seconds_until(whole_cpu, left, window.free_again(t))
+            own = 1.0 - BESIDE_SHARE
+            seconds = seconds_until(whole_cpu, own * left, [(at, own * cpu) for at, cpu in window.free_again(t)])
             if seconds <= need.seconds_left:
                 return None, KILL_SECONDS + KILL_FACTOR * seconds
             share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
