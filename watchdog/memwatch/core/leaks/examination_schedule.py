@@ -277,8 +277,8 @@ class ExaminationSchedule:
         """Whether a look at names may begin beside that of a whole heap, which takes long: they are spread over it."""
         if self._beside is not None or whole.whole_objects == 0 or _pid(whole.worker) not in self._objects:
             return False
-        a_minute = self._beside_cpu_seconds / max(self._names_cpu, MIN_CPU_PER_OBJECT)
-        is_spaced = t - self._latest_t >= WINDOW_SECONDS / (math.floor(a_minute) or a_minute)
+        looks = self._beside_cpu_seconds / max(self._names_cpu, MIN_CPU_PER_OBJECT)  # in a minute
+        is_spaced = (t - self._latest_t) * (math.floor(looks) or looks) >= WINDOW_SECONDS
         return is_spaced and self._for_beside.permits(self._names_cpu, t)
 
     @property
