@@ -576,31 +576,31 @@ def _with_sum(found: Finding, kept: Finding) -> Finding:
 
 def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
     """Name the container that gains objects of a class at each look, whatever these hold: tables, models, handles."""
-    recent = names.comparable[-SEVERAL - 1 :]
-    if len(recent) <= SEVERAL:
-        return None
+    latest = names.comparable[-1]
     content = {
         path.rpartition("[")[0]: (type_, path)
-        for type_, path in recent[-1].path_counts
+        for type_, path in latest.path_counts
         if _is_class(type_) and path.endswith(ITEM_ENDS)
     }
-    gaining = [
-        name
-        for name, (_, capacity) in recent[-1].items.items()
-        if name in content
-        and capacity is None
-        and not name.startswith(LOCAL_VARIABLE_PREFIX)
-        and all(name in one.items for one in recent)
-        and all(before.items[name][0] < after.items[name][0] for before, after in pairwise(recent))
-    ]
+    gaining = dict[str, ExaminationRecord]()  # with the look at which the latest rises begin
+    for name, (_, capacity) in latest.items.items():
+        recent = [one for one in names.comparable if name in one.items][-SEVERAL - 1 :]  # a look may not come so far
+        is_kept = name in content and capacity is None and not name.startswith(LOCAL_VARIABLE_PREFIX)
+        is_rising = all(before.items[name][0] < after.items[name][0] for before, after in pairwise(recent))
+        if is_kept and is_rising and len(recent) > SEVERAL:
+            gaining[name] = recent[0]
     if not gaining:
         return None
-    name = max(gaining, key=lambda gained: recent[-1].containers.get(gained, 0))
-    (type_, path), counts = content[name], (recent[0].items[name][0], recent[-1].items[name][0])
-    since = since_text(recent[0].position, context.unit)
-    fact = f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at {since}"
-    remedy = SUSPECTED.remedy.format(name=_in_code(name), unit=context.unit)
-    return SUSPECTED.finding(memory, context.phase, fact, type_=type_, counts=counts, holder=path, remedy=remedy)
+    name = max(gaining, key=lambda gained: latest.containers.get(gained, 0))
+    first, (type_, path) = gaining[name], content[name]
+    counts = first.items[name][0], latest.items[name][0]
+    fact = (
+        f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at "
+        f"{since_text(first.position, context.unit)}"
+    )
+    cause = COMPILED if _COMPILED.search(type_) else SUSPECTED
+    remedy = cause.remedy.format(name=_in_code(name), unit=context.unit)
+    return cause.finding(memory, context.phase, fact, type_=type_, counts=counts, holder=path, remedy=remedy)
 
 
 def _holder_of_tensors(history: ExaminationHistory, since: float) -> tuple[str, int]:

@@ -228,10 +228,10 @@ class NamedObjects:
                 sizes[met.kind] += round(met.number * met.bytes)
                 paths[met.kind, met.path] += round(met.number)
                 path_sizes[met.kind, met.path] += round(met.number * met.bytes)
-        found = [self._size(path, parts) for path, parts in containers.items()]
-        found.sort(
-            key=lambda size: (not size.path.startswith("__main__.") or size.path.count(".") > 1, -(size.bytes or 0))
-        )
+        totals = {path: sum(size for _, size in parts) for path, parts in containers.items()}
+        reported = sorted(
+            totals, key=lambda path: (not path.startswith("__main__.") or path.count(".") > 1, -totals[path])
+        )[:MAX_CONTAINERS]
         return Census(
             python=self._interpreter.version,
             seconds=round(time.process_time() - began, 3),
@@ -251,7 +251,9 @@ class NamedObjects:
                 for (kind, path), _ in path_sizes.most_common(MAX_HOLDERS)
                 if paths[kind, path]
             ),
-            containers=tuple(sorted(found[:MAX_CONTAINERS], key=lambda size: -(size.bytes or 0))),
+            containers=tuple(
+                self._size(path, containers[path], totals[path]) for path in sorted(reported, key=lambda p: -totals[p])
+            ),
         )
 
     def _contents(self, named: Sequence[_Named], end: float) -> list[tuple[_Named, _Content]]:
@@ -311,13 +313,13 @@ class NamedObjects:
         """Whether the name refers to another object by now: what was read as the former's may be the content of any."""
         return one.way is not None and follow(self._memory.read, *one.way) != one.obj.address
 
-    def _size(self, path: str, parts: list[tuple[_Named, int]]) -> AttributeSize:
+    def _size(self, path: str, parts: list[tuple[_Named, int]], size: int) -> AttributeSize:
         lengths = [
             length
             for one, taken in parts
             if (length := self._layouts.length(one.obj)) is not None and length <= taken  # else it was freed meanwhile
         ]
-        size, items, capacity = sum(size for _, size in parts), sum(lengths) if lengths else None, None
+        items, capacity = sum(lengths) if lengths else None, None
         if len(parts) == 1 and lengths:
             one = parts[0][0]
             items, capacity = items_and_capacity(

@@ -67,7 +67,7 @@ class NativeMemory:
         """
         found, ways, taken = [0.0] * len(kinds), [0] * len(kinds), set[int]()
         waiting = [(i, alike) for i, alike in enumerate(kinds) if self._is_glibc and len(alike) > 1]
-        for _ in range(_MAX_DEPTH):
+        for _ in range(_MAX_DEPTH if waiting else 0):
             self._find_blocks([word for _, rows in waiting for row in rows for word in row])
             following = list[tuple[int, list[int]]]()
             for i, rows in waiting:
@@ -78,6 +78,8 @@ class NativeMemory:
                         taken.update(own)
                         found[i] += median_low([self._sizes[block] for block in own]) * len(own) / len(kinds[i])
                         following.append((i, own))
+            if not following:
+                break
             waiting = [(i, self._words_in(own)) for i, own in following]
         return [int(size) for size in found]
 
