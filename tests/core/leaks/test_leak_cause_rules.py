@@ -855,28 +855,26 @@ def test_full_arrays_that_become_more_do_not_fill():
 
 
 @pytest.mark.parametrize(
-    ("type_", "items", "told"),
+    ("type_", "items", "cause"),
     [
-        ("lightgbm.basic.Booster", (3, 4, 5, 6, 7), True),
-        ("lightgbm.basic.Booster", (3, 4, 4, 6, 7), False),
-        ("float", (3, 4, 5, 6, 7), False),
+        ("lightgbm.basic.Booster", (3, 4, 5, 6, 7), "unbounded_container"),
+        ("lightgbm.basic.Booster", (3, 4, None, 5, 6, 7), "unbounded_container"),
+        ("lightgbm.basic.Booster", (3, 4, 4, 6, 7), ""),
+        ("lightgbm.basic.Booster", (3, 4, 5, 6, None), ""),
+        ("float", (3, 4, 5, 6, 7), ""),
+        ("tensorflow.ConcreteFunction", (3, 4, 5, 6, 7), "compiled_again"),
     ],
-    ids=["gains one each time", "not each time", "numbers"],
+    ids=["gains one each time", "missed once", "not each time", "gone now", "numbers", "compiled functions"],
 )
-def test_a_list_that_gains_objects_while_nothing_explains_the_growth_is_suspected(type_, items, told):
+def test_a_list_that_gains_objects_while_nothing_explains_the_growth_is_suspected(type_, items, cause):
     names, path = ExaminationHistory(0.0, of_names=True), "__main__.MultiTarget.estimators"
     for n, number in enumerate(items, 1):
-        one = examined(
-            n,
-            used=50 * n * MB,
-            containers={path: 60 * number},
-            items={path: (number, None)},
-            ways={(type_, f"{path}[i]"): n},
-        )
+        shown = {"containers": {path: 60 * number}, "items": {path: (number, None)}} if number is not None else {}
+        one = examined(n, used=50 * n * MB, ways={(type_, f"{path}[i]"): n}, **shown)
         names.add(replace(one, found=replace(one.found, names=one.found.census)), of_names=True)
     found = find_causes(ExaminationHistory(0.0), names, SITUATION).findings
-    assert [(one.holder, one.type) for one in found] == ([(f"{path}[i]", type_)] if told else [])
-    assert all(one.confidence < 0.5 for one in found)
+    assert [(one.cause, one.holder, one.type) for one in found] == ([(cause, f"{path}[i]", type_)] if cause else [])
+    assert all(one.confidence < 0.5 for one in found if cause == "unbounded_container")
 
 
 SPANS = "sdk.Exporter._finished"
