@@ -13,7 +13,7 @@ from memwatch.core.measurements import Target
 NOT_ASKED = "not asked for"  # the reason why an examination leaves something out
 UNNAMED_HOLDER_PREFIX = "a local variable or C code: "  # begins a path that starts at no attribute
 CYCLES_HOLDER_PREFIX = "nothing but each other: "  # begins a path that starts in garbage which refers to itself
-ITEM_ENDS = ("[i]", "[k]", "{i}")  # of paths to items of a container, not to what a name leads to
+KEY_END, ITEM_ENDS = "{k}", ("[i]", "[k]", "{i}")  # of paths to items of a container, not to what a name leads to
 LOCAL_VARIABLE_PREFIX = "local variable of "  # begins a path at a variable: "local variable of main: kept[i]"
 ALLOCATED_BUFFER_FILLS = "allocated_buffer_fills"  # a cause of growth that ends by itself
 MODEL_GROWS = "model_grows"  # a cause of growth that is what the program is for

@@ -15,6 +15,7 @@ from memwatch.core.examination import (
     ARRAY_TYPES,
     CYCLES_HOLDER_PREFIX,
     ITEM_ENDS,
+    KEY_END,
     LOCAL_VARIABLE_PREFIX,
     NDARRAY,
     TENSORS,
@@ -83,8 +84,10 @@ MIN_LEFT = 2  # times that objects went and their memory stayed: one look may ha
 NATIVE_SECONDS = 60.0
 ALL_GPUS = "gpu"  # the resource of findings on all GPUs together
 _FIGURE = re.compile(r"^(Figure|FigureManager\w*|AxesSubplot|Axes)$")
-# One for each version of a compiled function: of JAX, TensorFlow, Numba and torch.compile.
-_COMPILED = re.compile(r"\.(?:LoadedExecutable|ConcreteFunction|LP_LLVMModule|RootGuardManager)$")
+# Types, and what holds, one for each version of a compiled function: of JAX, TensorFlow, Numba and torch.compile.
+_COMPILED = re.compile(
+    r"\.(?:LoadedExecutable|ConcreteFunction|FunctionCache\._primary|LP_LLVMModule|RootGuardManager)$"
+)
 _BOOSTER = re.compile(r"^(?:xgboost|lightgbm|_?catboost)\..*(?:Booster|CatBoost(?:Classifier|Regressor|Ranker)?)$")
 _ENVIRONMENT = re.compile(r"env(ironment)?s?$|^Env|VecEnv|Wrapper$|Simulator$|Gym", re.IGNORECASE)
 _BUFFER = re.compile(r"\._buffers\['(\w+)'\]$")  # of a torch module, which is kept from step to step
@@ -577,28 +580,25 @@ def _with_sum(found: Finding, kept: Finding) -> Finding:
 def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: Growth) -> Finding | None:
     """Name the container that gains objects of a class at each look, whatever these hold: tables, models, handles."""
     latest = names.comparable[-1]
-    content = {
-        path.rpartition("[")[0]: (type_, path)
-        for type_, path in latest.path_counts
-        if _is_class(type_) and path.endswith(ITEM_ENDS)
-    }
-    gaining = dict[str, ExaminationRecord]()  # with the look at which the latest rises begin
+    classes = [(type_, path) for type_, path in latest.path_counts if _is_class(type_)]  # the most bytes first
+    gaining = dict[str, tuple[ExaminationRecord, str, str]]()  # when the latest rises begin; a type and the path to it
     for name, (_, capacity) in latest.items.items():
         recent = [one for one in names.comparable if name in one.items][-SEVERAL - 1 :]  # a look may not come so far
-        is_kept = name in content and capacity is None and not name.startswith(LOCAL_VARIABLE_PREFIX)
+        is_kept = capacity is None and not name.startswith(LOCAL_VARIABLE_PREFIX)
         is_rising = all(before.items[name][0] < after.items[name][0] for before, after in pairwise(recent))
-        if is_kept and is_rising and len(recent) > SEVERAL:
-            gaining[name] = recent[0]
+        content = [held for held in classes if held[1].startswith(tuple(name + end for end in (*ITEM_ENDS, KEY_END)))]
+        if is_kept and is_rising and len(recent) > SEVERAL and content:
+            gaining[name] = recent[0], *content[0]
     if not gaining:
         return None
     name = max(gaining, key=lambda gained: latest.containers.get(gained, 0))
-    first, (type_, path) = gaining[name], content[name]
+    first, type_, path = gaining[name]
     counts = first.items[name][0], latest.items[name][0]
     fact = (
         f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at "
         f"{since_text(first.position, context.unit)}"
     )
-    cause = COMPILED if _COMPILED.search(type_) else SUSPECTED
+    cause = COMPILED if _COMPILED.search(type_) or _COMPILED.search(name) else SUSPECTED
     remedy = cause.remedy.format(name=_in_code(name), unit=context.unit)
     return cause.finding(memory, context.phase, fact, type_=type_, counts=counts, holder=path, remedy=remedy)
 
