@@ -28,6 +28,7 @@ MIN_RECORD_SECONDS = 0.5  # CPU of the shortest recording worth it: half of that
 # Share of what examinations may spend, from the moment of its start on, that a whole heap leaves to looks at names
 # beside it, where it takes minutes (chosen: it is half as long again then).
 BESIDE_SHARE = 0.33
+BESIDE_SECONDS = 10.0  # after which a whole heap has such looks beside it: without a pause it ends within (measured)
 CROWDED_SHARE = 0.75  # From this share of a window's CPU on, the rest is spread over it (chosen: above PHASE_SHARE).
 NAMES_CPU_SECONDS = 0.3  # of the first look at names: 0.17 s for Python, 0.02 to 0.1 s to read (measured).
 CPU_SECONDS_PER_OBJECT = 4e-6  # of a whole heap, by tracked objects, before one was read (measured on torch: 4).
@@ -275,7 +276,8 @@ class ExaminationSchedule:
 
     def _may_look_beside(self, t: float, whole: Diagnose) -> bool:
         """Whether a look at names may begin beside that of a whole heap, which takes long: they are spread over it."""
-        if self._beside is not None or whole.whole_objects == 0 or _pid(whole.worker) not in self._objects:
+        is_whole = whole.whole_objects != 0 and _pid(whole.worker) in self._objects
+        if self._beside is not None or not is_whole or t - whole.t < BESIDE_SECONDS:
             return False
         looks = self._beside_cpu_seconds / max(self._names_cpu, MIN_CPU_PER_OBJECT)  # in a minute
         is_spaced = (t - self._latest_t) * (math.floor(looks) or looks) >= WINDOW_SECONDS
