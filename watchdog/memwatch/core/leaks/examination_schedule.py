@@ -40,7 +40,7 @@ FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they 
 LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
 RETRY_SECONDS = (2.0, 60.0)  # Pause after an examination that failed, twice as long each time, at most (chosen).
 KILL_SECONDS = 180.0  # After this an examination is ended: it has a low priority, and may wait long (chosen).
-KILL_FACTOR = 1.5  # A throttled one may take so many times longer than expected (chosen).
+LONGER = 1.5  # A whole heap may take so many times more than expected (chosen).
 RISE_BYTES = 1 << 20  # A rise from one sample to the next that starts a recording (chosen).
 RECORD_SECONDS = (20.0, 60.0)  # A recording lasts a generation, but at least and at most this long (chosen).
 RECORD_RETRY_SECONDS = 2.0  # Pause after one that the budget did not permit (chosen).
@@ -295,8 +295,9 @@ class ExaminationSchedule:
         left, later = self._window.left(t), self._window.free_again(t)
         beside = 0.0
         if is_whole:
-            spare = left - self._whole_cpu_seconds(reading.used_bytes, need.worker)  # it is expected to fit, if any
-            beside = min(BESIDE_SHARE * left, spare if spare > 0.0 else math.inf)
+            expected = self._whole_cpu_seconds(reading.used_bytes, need.worker)
+            spare = math.inf if expected > left else max(0.0, left - LONGER * expected)
+            beside = min(BESIDE_SHARE * left, spare)
             self._for_beside = CpuAllowance(t, beside, [(after, BESIDE_SHARE * cpu) for after, cpu in later])
             later = [(after, (1.0 - BESIDE_SHARE) * cpu) for after, cpu in later]
         return left - beside, later
@@ -326,7 +327,7 @@ class ExaminationSchedule:
             own = 1.0 - BESIDE_SHARE
             seconds = seconds_until(whole_cpu, own * left, [(at, own * cpu) for at, cpu in window.free_again(t)])
             if seconds <= need.seconds_left:
-                return None, KILL_SECONDS + KILL_FACTOR * seconds
+                return None, KILL_SECONDS + LONGER * seconds
             share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
             self.refusal = (
                 f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "
