@@ -40,7 +40,7 @@ FILL_SECONDS = 5.0  # After arrays were seen that are not filled, how fast they 
 LATE_SHARE = 0.1  # An examination may begin so late in its generation, as a share of it (chosen).
 RETRY_SECONDS = (2.0, 60.0)  # Pause after an examination that failed, twice as long each time, at most (chosen).
 KILL_SECONDS = 180.0  # After this an examination is ended: it has a low priority, and may wait long (chosen).
-LONGER = 1.5  # A whole heap may take so many times more than expected (chosen).
+EXCESS_FACTOR = 1.5  # A whole heap may take so many times more than expected (chosen).
 RISE_BYTES = 1 << 20  # A rise from one sample to the next that starts a recording (chosen).
 RECORD_SECONDS = (20.0, 60.0)  # A recording lasts a generation, but at least and at most this long (chosen).
 RECORD_RETRY_SECONDS = 2.0  # Pause after one that the budget did not permit (chosen).
@@ -277,7 +277,7 @@ class ExaminationSchedule:
     def _may_look_beside(self, t: float, whole: Diagnose) -> bool:
         """Whether a look at names may begin beside that of a whole heap, which takes long: they are spread over it."""
         is_whole = whole.whole_objects != 0 and _pid(whole.worker) in self._objects
-        if self._beside is not None or not is_whole or t - whole.t < BESIDE_SECONDS:
+        if self._beside is not None or not is_whole or t - whole.t < BESIDE_SECONDS or self._wanted == "request":
             return False
         looks = self._beside_cpu_seconds / max(self._names_cpu, MIN_CPU_PER_OBJECT)  # in a minute
         is_spaced = (t - self._latest_t) * (math.floor(looks) or looks) >= WINDOW_SECONDS
@@ -296,7 +296,7 @@ class ExaminationSchedule:
         beside = 0.0
         if is_whole:
             expected = self._whole_cpu_seconds(reading.used_bytes, need.worker)
-            spare = math.inf if expected > left else max(0.0, left - LONGER * expected)
+            spare = math.inf if expected > left else max(0.0, left - EXCESS_FACTOR * expected)
             beside = min(BESIDE_SHARE * left, spare)
             self._for_beside = CpuAllowance(t, beside, [(after, BESIDE_SHARE * cpu) for after, cpu in later])
             later = [(after, (1.0 - BESIDE_SHARE) * cpu) for after, cpu in later]
@@ -327,7 +327,7 @@ class ExaminationSchedule:
             own = 1.0 - BESIDE_SHARE
             seconds = seconds_until(whole_cpu, own * left, [(at, own * cpu) for at, cpu in window.free_again(t)])
             if seconds <= need.seconds_left:
-                return None, KILL_SECONDS + LONGER * seconds
+                return None, KILL_SECONDS + EXCESS_FACTOR * seconds
             share, limit = f"{self._policy.cpu_share:.0%} of a core", format_duration(need.seconds_left)
             self.refusal = (
                 f"no whole heap scan: it needs {whole_cpu:.0f} s of CPU; at {share} that is "

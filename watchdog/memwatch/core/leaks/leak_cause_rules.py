@@ -586,18 +586,16 @@ def _growing_list(names: ExaminationHistory, context: DiagnosisContext, memory: 
         recent = [one for one in names.comparable if name in one.items][-SEVERAL - 1 :]  # a look may not come so far
         is_kept = capacity is None and not name.startswith(LOCAL_VARIABLE_PREFIX)
         is_rising = all(before.items[name][0] < after.items[name][0] for before, after in pairwise(recent))
-        content = [held for held in classes if held[1].startswith(tuple(name + end for end in (*ITEM_ENDS, KEY_END)))]
-        if is_kept and is_rising and len(recent) > SEVERAL and content:
-            gaining[name] = recent[0], *content[0]
+        if is_kept and is_rising and len(recent) > SEVERAL:
+            starts = tuple(name + end for end in (*ITEM_ENDS, KEY_END))
+            held = next(((type_, path) for type_, path in classes if path.startswith(starts)), None)
+            gaining |= {name: (recent[0], *held)} if held is not None else {}
     if not gaining:
         return None
     name = max(gaining, key=lambda gained: latest.containers.get(gained, 0))
     first, type_, path = gaining[name]
-    counts = first.items[name][0], latest.items[name][0]
-    fact = (
-        f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at "
-        f"{since_text(first.position, context.unit)}"
-    )
+    counts, since = (first.items[name][0], latest.items[name][0]), since_text(first.position, context.unit)
+    fact = f"{without_main_module(name)} has {counts[1]:,} items, {counts[0]:,} at {since}"
     cause = COMPILED if _COMPILED.search(type_) or _COMPILED.search(name) else SUSPECTED
     remedy = cause.remedy.format(name=_in_code(name), unit=context.unit)
     return cause.finding(memory, context.phase, fact, type_=type_, counts=counts, holder=path, remedy=remedy)
