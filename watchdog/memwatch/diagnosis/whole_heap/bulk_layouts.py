@@ -38,7 +38,7 @@ from memwatch.diagnosis.heap.remote_objects import (
     TypeTable,
 )
 from memwatch.diagnosis.heap.torch_tensors import Tensors
-from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words, ragged
+from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words, distinct, ragged
 from memwatch.diagnosis.whole_heap.gc_object_scan import are_refcounts, likely_types
 
 HEAD_BYTES = CLASS_DICT_AT + 8  # of each object that are read: no known layout has a farther word
@@ -143,7 +143,7 @@ class BulkLayouts:
             counts = np.minimum(counts - within * _PIECE_WORDS, _PIECE_WORDS)
         for which, words, at in self._reader.windows(tables, (8 * counts * steps).astype(np.uint64)):
             number = counts[which]
-            for step in np.unique(steps[which]).tolist():
+            for step in distinct(steps[which]).tolist():
                 same = steps[which] == step
                 yield np.repeat(owners[which[same]], number[same]), words[ragged(at[same], number[same], step)]
 
@@ -183,7 +183,7 @@ class BulkLayouts:
             whole.append((which[fits], first[fits], count[fits], width[fits]))
         owners, first, count, width = (np.concatenate(parts) for parts in zip(*whole, strict=True))
         split = values_at[owners] > 0
-        for table in np.unique(first[split]).tolist():
+        for table in distinct(first[split]).tolist():
             same = split & (first == table)
             keys = self._words(table, int(count[same].max() * width[same][0]))[width[same][0] - 2 :: width[same][0]]
             values = values_at[owners[same]] + np.uint64(self._builtins.values_offset)
@@ -242,7 +242,7 @@ class BulkLayouts:
             at = np.searchsorted(self._addresses, words)
             at[at == len(self._addresses)] = 0
             known = self._addresses[at] == words if len(self._addresses) else np.zeros(len(words), bool)
-            if known.all() or not self._learn(np.unique(words[~known])):
+            if known.all() or not self._learn(distinct(words[~known])):
                 break
         numbers = np.full(len(words), -1, np.int32)
         numbers[known] = self._numbers[at[known]]
@@ -314,7 +314,7 @@ class BulkLayouts:
         dicts, values = self._managed_at(objects)
         self._found.read.append((objects.places[dicts > 0], dicts[dicts > 0]))
         some = np.flatnonzero(values)
-        for kind in np.unique(objects.kinds[some]).tolist():
+        for kind in distinct(objects.kinds[some]).tolist():
             names = self._layouts.shared_keys(self.kinds[kind])
             if names is not None:
                 same = some[objects.kinds[some] == kind]
@@ -465,7 +465,7 @@ class BulkLayouts:
 
     def _frame(self, objects: Objects) -> Sizes:
         sizes = np.zeros(len(objects.at), np.int64)
-        for number in np.unique(objects.kinds).tolist():
+        for number in distinct(objects.kinds).tolist():
             kind, same = self.kinds[number], np.flatnonzero(objects.kinds == number)
             some = objects.chosen(same)
             first, count = frame_locals(

@@ -23,7 +23,7 @@ from memwatch.diagnosis.heap.remote_objects import (
     TypeTable,
     is_plausible_refcount,
 )
-from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader, Words
+from memwatch.diagnosis.whole_heap.bulk_reads import BulkReader, Words, distinct
 
 CHUNK = 1 << 20  # bytes that are read at once
 SLOT = 16  # bytes of the two links before an object, which lie at a multiple of it
@@ -64,7 +64,7 @@ class Scanner:
             objects = np.concatenate(likely, axis=1)
             objects = objects[:, self._of_tracked_types(objects[1])]
             found.append(objects[:3])
-            waiting |= set(np.unique(objects[2:] // np.uint64(CHUNK)).tolist()) - seen
+            waiting |= set(distinct(objects[2:] // np.uint64(CHUNK)).tolist()) - seen
         links, types, following = np.concatenate([part[:3] for part in found], axis=1)
         order = np.argsort(links)
         links, types, following = links[order], types[order], following[order]

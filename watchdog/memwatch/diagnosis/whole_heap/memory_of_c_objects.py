@@ -11,7 +11,7 @@ from memwatch.diagnosis.heap.native_memory import own_words_at
 from memwatch.diagnosis.heap.remote_memory import LOWEST
 from memwatch.diagnosis.heap.remote_objects import OBJECT_BYTES
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts
-from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words
+from memwatch.diagnosis.whole_heap.bulk_reads import LONGEST_BYTES, BulkReader, Places, Words, distinct
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
 _FEW = 512  # Objects of a type of which each may hold many others (chosen).
@@ -34,15 +34,15 @@ def references_in_c_memory(heap: HeapObjects, layouts: BulkLayouts, held: Number
     """
     own_at = np.array([own_words_at(layouts.types, kind) // 8 for kind in heap.types], np.int64)
     is_of_c = ((own_at > 0) & ["." in kind.name for kind in heap.types])[heap.kinds]
-    alike = np.flatnonzero(is_of_c & np.isin(heap.kinds, np.unique(heap.kinds[held]))).astype(np.int32)
-    wanted = np.sort(heap.addresses[np.union1d(held, alike)])
+    alike = np.flatnonzero(is_of_c & np.isin(heap.kinds, distinct(heap.kinds[held]))).astype(np.int32)
+    wanted = np.sort(heap.addresses[distinct(np.concatenate([held, alike]))])
     pairs = [np.empty(0, np.int64)]
     for some in (_few(heap, is_of_c), alike):
         owners = some[own_at[heap.kinds[some]] > 0][:_MAX_OWNERS]
         numbers, words = _words_of(heap, layouts, owners, own_at)
         for sources, targets in _held_by(heap, layouts, numbers, words, wanted):
             pairs.append(sources << 32 | heap.numbers(targets))
-    found = np.unique(np.concatenate(pairs))
+    found = distinct(np.concatenate(pairs))
     return References((found >> 32).astype(np.int32), found.astype(np.int32))
 
 
@@ -50,7 +50,7 @@ def _few(heap: HeapObjects, is_of_c: NDArray[np.bool_]) -> Numbers:
     """Return the objects of types of which there are few, and what these refer to."""
     are_few = is_of_c & (np.bincount(heap.kinds, minlength=len(heap.types))[heap.kinds] <= _FEW)
     sources, targets = heap.references_among(np.append(is_of_c, False))
-    return np.union1d(np.flatnonzero(are_few).astype(np.int32), targets[are_few[sources]])
+    return distinct(np.concatenate([np.flatnonzero(are_few).astype(np.int32), targets[are_few[sources]]]))
 
 
 def _held_by(
@@ -125,7 +125,7 @@ def _words_of(heap: HeapObjects, layouts: BulkLayouts, owners: Numbers, first_at
     """Return the words of objects from `first_at` of their types on, with whose they are."""
     numbers, found = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for which, objects in layouts.read(heap.addresses[owners], heap.kinds[owners]):
-        for kind in np.unique(objects.kinds).tolist():
+        for kind in distinct(objects.kinds).tolist():
             same = np.flatnonzero(objects.kinds == kind)
             places = np.arange(first_at[kind], int(objects.room[same[0]]))
             numbers.append(np.repeat(owners[which[same]].astype(np.int64), len(places)))
@@ -143,7 +143,7 @@ def _no_objects(heap: HeapObjects, owners: Places, words: Words) -> tuple[Places
 
 def _rows(reader: BulkReader, addresses: Words, sizes: Places) -> Iterator[tuple[Places, Words]]:
     """Yield which of these addresses were read, and so many bytes at each, in words; nothing of what is not mapped."""
-    for size in np.unique(sizes[sizes > 0]).tolist():
+    for size in distinct(sizes[sizes > 0]).tolist():
         same = np.flatnonzero(sizes == size)
         for which, words, at in reader.windows(addresses[same], np.full(len(same), size, np.uint64)):
             yield same[which], words[at[:, None] + np.arange(int(size) // 8)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memwatch.diagnosis.heap.remote_memory import LOWEST, RemoteMemory
 from memwatch.diagnosis.heap.remote_objects import HeapType
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Sizes
-from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words, ragged
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words, distinct, ragged
 from memwatch.diagnosis.whole_heap.gc_object_scan import CHUNK, SLOT
 
 _SLOTS = CHUNK // SLOT  # No two objects begin in the same slot.
@@ -56,7 +56,7 @@ class _Slots:
         chunks = words >> np.uint64(_CHUNK_BITS)
         rows = self._rows_of(chunks)
         if (unknown := rows < 0).any():
-            new = set(np.unique(chunks[unknown]).tolist()) - self._none
+            new = set(distinct(chunks[unknown]).tolist()) - self._none
             if new and self._open(new):
                 rows = self._rows_of(chunks)
         slots = (words >> np.uint64(_SLOT_BITS)).view(np.int64) & (_SLOTS - 1)
@@ -106,7 +106,7 @@ class _Slots:
             grown[: len(self.marks)] = self.marks
             self.marks, self._changed = grown, np.append(self._changed, np.zeros(len(grown) - len(self.marks), bool))
         size = len(self._rows)
-        while len(np.unique(self.chunks % np.uint64(size))) < self._count:  # two chunks at one place
+        while len(distinct(self.chunks % np.uint64(size))) < self._count:  # two chunks at one place
             size *= 2
         self._rows = np.full(size, -1, np.int64)
         self._rows[(self.chunks % np.uint64(size)).astype(np.int64)] = np.arange(self._count)
@@ -139,7 +139,7 @@ class HeapObjects:
         wanted[numbers] = True
         found = np.flatnonzero(wanted[self.targets])
         sources = self.owners[np.searchsorted(self.ends, found, side="right")]
-        pairs = np.unique(sources.astype(np.int64) << 32 | self.targets[found])
+        pairs = distinct(sources.astype(np.int64) << 32 | self.targets[found])
         return References((pairs >> 32).astype(np.int32), pairs.astype(np.int32))
 
     def references_from(self, numbers: Numbers) -> References:
@@ -228,7 +228,7 @@ class HeapWalk:
             narrow_steps += len(waiting) <= _NARROW
             if known is not None and narrow_steps > _MAX_NARROW_STEPS:
                 self._reach(self._known_after(known, self._slots.addresses(waiting), may_go_on))
-                waiting, narrow_steps = np.union1d(waiting, self._slots.waiting()), 0
+                waiting, narrow_steps = distinct(np.concatenate([waiting, self._slots.waiting()])), 0
             for first in range(0, len(waiting), _BATCH):
                 self._visit(waiting[first : first + _BATCH])
                 complete = may_go_on()

@@ -12,7 +12,7 @@ from memwatch.diagnosis.heap.attributes import Attributes
 from memwatch.diagnosis.heap.object_layouts import NDARRAY_BASE_AT
 from memwatch.diagnosis.heap.remote_objects import REFCOUNT_BITS
 from memwatch.diagnosis.whole_heap.bulk_layouts import BulkLayouts, Objects
-from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, Words, distinct
 from memwatch.diagnosis.whole_heap.memory_of_c_objects import references_in_c_memory
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 
@@ -65,7 +65,7 @@ class ReferenceNames:
         found[instances] = self.number("")
         for which, items in ((dicts, self._items), (instances, self._fields)):
             if len(which):
-                self._match(references, which, items(np.unique(references.sources[which])), found)
+                self._match(references, which, items(distinct(references.sources[which])), found)
         return found
 
     def _match(self, references: References, which: Places, items: Iterator[_Items], found: Places) -> None:
@@ -110,7 +110,7 @@ class ReferenceNames:
     def _fields(self, sources: Numbers) -> Iterator[_Items]:
         """Yield the attributes of instances, and their dicts."""
         for which, objects in self._read(sources):
-            for number in np.unique(objects.kinds).tolist():
+            for number in distinct(objects.kinds).tolist():
                 kind, same = self._heap.types[number], np.flatnonzero(objects.kinds == number)
                 some, own = objects.chosen(same), sources[which[same]]
                 for name, offset in self.attributes.members(kind):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from memwatch.core.examination import CYCLES_HOLDER_PREFIX, UNNAMED_HOLDER_PREFIX, ReferencePath
 from memwatch.diagnosis.heap.attributes import LRU_CACHE
 from memwatch.diagnosis.heap.remote_objects import HeapType
-from memwatch.diagnosis.whole_heap.bulk_reads import Places, ragged
+from memwatch.diagnosis.whole_heap.bulk_reads import Places, distinct, ragged
 from memwatch.diagnosis.whole_heap.program_namespaces import Program
 from memwatch.diagnosis.whole_heap.reachable_objects import HeapObjects, Numbers, References
 from memwatch.diagnosis.whole_heap.reference_names import BASE, CELL, INSTANCE_DICT, THROUGH, ReferenceNames
@@ -118,7 +118,7 @@ class ReferencePathFinder:
         may_link = np.array([kind.shape in THROUGH or kind.name == CELL for kind in heap.types], bool)
         newest = numbers
         for _ in range(_MAX_LINK_STEPS):
-            targets = np.unique(heap.references_from(newest).targets)
+            targets = distinct(heap.references_from(newest).targets)
             targets = targets[~inside[targets] & may_link[heap.kinds[targets]]]
             newest = targets[~self.program.are_namespaces(targets)]
             inside[newest] = True
@@ -127,7 +127,7 @@ class ReferencePathFinder:
         within = inside[into.sources]
         if np.count_nonzero(np.isin(numbers, into.targets[within])) < EXPLAINS * len(numbers):
             return {}
-        entries = _sample(np.unique(into.targets[~within]))
+        entries = _sample(distinct(into.targets[~within]))
         paths = _ReferrerSearch(self, [entries], inside).paths()[0]
         named = {path: count / len(entries) for path, count in paths.items() if _begins_at_name(path, self._builtins)}
         return named if sum(named.values()) >= EXPLAINS else {}
@@ -148,7 +148,7 @@ class ReferencePathFinder:
                 addresses = [self.program.owner(source) for source in sources]
                 numbers = self.heap.numbers(np.array(addresses, np.uint64))
                 passed_over = np.zeros(len(self.heap.addresses), bool)  # nothing: with a mark, no classes are sought
-                paths = _ReferrerSearch(self, [np.unique(numbers[numbers >= 0])], passed_over).paths()[0]
+                paths = _ReferrerSearch(self, [distinct(numbers[numbers >= 0])], passed_over).paths()[0]
                 named_paths = [one for one in paths if "[" in one and _begins_at_name(one, self._builtins)]
                 holder = max(named_paths, key=paths.__getitem__, default="")
                 if paths[holder] >= EXPLAINS * len(addresses):
@@ -166,7 +166,7 @@ class ReferencePathFinder:
         while len(waiting):
             steps += 1
             sources = heap.references_to(waiting).sources
-            waiting = np.unique(sources[~inside[sources]])
+            waiting = distinct(sources[~inside[sources]])
             inside[waiting] = True
             if np.count_nonzero(inside) > _MAX_IN_CYCLES or steps > _MAX_CIRCLE_STEPS or not self.may_go_on():
                 return np.zeros(len(numbers), bool)
@@ -198,7 +198,7 @@ class _ReferrerSearch:
         sets = np.repeat(np.arange(len(sought)), np.array([len(numbers) for numbers in sought], np.int64))
         types, self._sought = self._heap.types, sought
         # types of which an object ends a path as one of the sought, each with its set
-        kinds = np.unique(self._heap.kinds[objects].astype(np.int64) << 32 | sets)
+        kinds = distinct(self._heap.kinds[objects].astype(np.int64) << 32 | sets)
         self._types_in = kinds[[_is_class(types[kind]) for kind in (kinds >> 32).tolist()]]
         starts = np.array([self._path(i, "") for i in range(len(sought))], np.int64)
         self._below = _summed(objects, starts[sets], np.ones(len(objects), np.int64))
@@ -417,7 +417,7 @@ class _ReferrerSearch:
         """Add what is held by a linked structure, whose objects hold others of their type; return which go on."""
         kinds, sets = self._heap.kinds[above.objects], self._sets(above.paths)
         goes_on = np.ones(len(kinds), bool)
-        for kind in np.unique(kinds[~self._is_through[kinds]]).tolist():
+        for kind in distinct(kinds[~self._is_through[kinds]]).tolist():
             rows = np.flatnonzero(kinds == kind)
             if not (np.bincount(sets[rows], above.counts[rows]) >= self._most[: sets[rows].max() + 1]).any():
                 continue
@@ -449,7 +449,7 @@ def _sample(numbers: Numbers) -> Numbers:
     if len(numbers) <= SAMPLED:
         return numbers
     places = np.arange(SAMPLED) * _GOLDEN_RATIO % 1.0 * len(numbers)  # Each lies in the largest gap of those before.
-    return numbers[np.unique(places.astype(np.int64))]
+    return numbers[distinct(places.astype(np.int64))]
 
 
 def _is_class(kind: HeapType) -> bool:
