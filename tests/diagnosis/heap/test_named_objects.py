@@ -391,6 +391,46 @@ def test_a_bound_that_an_owner_states_is_the_capacity(bounds: str, capacity: int
         assert one.capacity == (capacity and pytest.approx(capacity, rel=0.02)), one
 
 
+DATA_SET = """
+import sys
+class Base:
+    def __getitem__(self, i): raise NotImplementedError
+class Images(Base):
+    def __init__(self):
+        self.count, self.size, self.files, self.kept = 500, 10_000, [f"{{n}}.png" for n in range(500)], {{}}
+        self.stored = []
+    def __len__(self): return {length}
+images = Images()
+def train():
+    for i in range(0, 400, 2):
+        images.stored.append(bytes(100))
+        images.kept[{key}] = bytes(10_000)
+    print('ready', flush=True)
+    sys.stdin.read()
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "key", "capacity"),
+    [
+        ("self.count", "i", 500),
+        ("len(self.files)", "i", 500),
+        ("len(self.files)", "images.files[i]", 500),
+        ("len(self.files)", "str(i)", None),
+        ("self.count", "i + 200", None),
+        ("self.count", "(i, 'crop')", None),
+        ("len(self.kept)", "i", None),
+        ("len(self.stored)", "i // 2", None),
+    ],
+    ids=["by number", "of a list", "by file", "of other texts", "of other numbers", "of pairs", "its own", "both grow"],
+)
+def test_a_data_set_keeps_no_more_than_it_has(length: str, key: str, capacity: int | None) -> None:
+    with running([sys.executable, "-c", DATA_SET.format(length=length, key=key)]) as program:
+        (found,) = [one for one in looked(program.pid).containers if one.path == "__main__.Images.kept"]
+    assert (found.items, found.capacity) == (200, capacity)
+
+
 def test_an_owner_states_the_bound_of_each_series_in_a_dict_of_its_own() -> None:
     code = (
         "import sys\nclass History:\n    def __init__(self):\n        self.history_max_size = 400\n"
