@@ -101,6 +101,7 @@ class ExaminationSchedule:
         self._window = CpuWindow((1.0 - RECORD_SHARE) * policy.cpu_share)
         self._record_window = CpuWindow(RECORD_SHARE * policy.cpu_share)
         self._names_cpu, self._cpu_per_object = NAMES_CPU_SECONDS, CPU_SECONDS_PER_OBJECT
+        self._has_measured = False  # what a whole heap takes
         self._start_cpu = 0.0  # of the latest: Python's start, where its process was not that of the one before
         # By the worker's PID, 0 the trainer's own: objects tracked at the latest look, memory then, more for a byte
         self._objects: dict[int, tuple[int, int, float]] = {}
@@ -178,6 +179,7 @@ class ExaminationSchedule:
         if found.census is not None and found.census.complete:
             count = self._object_count(asked.used_bytes, asked.worker)
             self._cpu_per_object = max(MIN_CPU_PER_OBJECT, found.census_cpu_seconds / count)
+            self._has_measured = True
 
     def forget(self) -> None:
         """Forget every request: memwatch was started again."""
@@ -296,8 +298,8 @@ class ExaminationSchedule:
         beside = 0.0
         if is_whole:
             expected = self._whole_cpu_seconds(reading.used_bytes, need.worker)
-            spare = math.inf if expected > left else max(0.0, left - EXCESS_FACTOR * expected)
-            beside = min(BESIDE_SHARE * left, spare)
+            spare = max(0.0, left - EXCESS_FACTOR * expected) if self._has_measured else 0.0
+            beside = min(BESIDE_SHARE * left, spare if expected <= left else math.inf)
             self._for_beside = CpuAllowance(t, beside, [(after, BESIDE_SHARE * cpu) for after, cpu in later])
             later = [(after, (1.0 - BESIDE_SHARE) * cpu) for after, cpu in later]
         return left - beside, later
