@@ -202,7 +202,7 @@ class NamedObjects:
         self._arrays: dict[int, LargeObject] = {}
         self._graphs: dict[int, int] = {}  # depths of the autograd graphs of tensors, by the tensor's address
         self._native = NativeMemory(memory)
-        self._native_words: dict[int, list[int]] = {}  # of objects that C code lays out, by address
+        self._native_words: dict[int, array[int]] = {}  # of objects that C code lays out, by address
         self._own_modules: set[str] = set()
 
     def census(self, began: float, names_seconds: float, content_seconds: float) -> Census:
@@ -505,7 +505,7 @@ class NamedObjects:
             self._add_array(obj, size, path)
         if words := self._native.words(self._types, obj):
             known = {address for _, address in items}
-            self._native_words[obj.address] = [word for word in words if word not in known]
+            self._native_words[obj.address] = array("Q", (0 if word in known else word for word in words))
         if level >= _MAX_INSIDE or not items:
             return content
         # No field of a record, as (state, action, reward, next state), stands for another.
