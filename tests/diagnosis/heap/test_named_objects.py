@@ -391,6 +391,45 @@ def test_a_bound_that_an_owner_states_is_the_capacity(bounds: str, capacity: int
         assert one.capacity == (capacity and pytest.approx(capacity, rel=0.02)), one
 
 
+EVICTING = """
+import collections, sys
+class Store:
+    def __init__(self):
+        self.tiles, self.cache_tiles, self.hits, self._kept = 4000, 620, 10**6, {kind}
+    def get(self, i):
+        if i in self._kept:
+            self.hits += 1
+        {put}
+        {evict}
+store = Store()
+def train():
+    for i in range(200): store.get(i)
+    print('ready', flush=True)
+    sys.stdin.read()
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "put", "evict", "capacity"),
+    [
+        ("{}", "self._kept[i] = bytes(9000)", "if len(self._kept) > self.cache_tiles: self._kept.popitem()", 620),
+        ("[]", "self._kept.append(bytes(9000))", "if len(self._kept) > self.cache_tiles: self._kept.pop(0)", 620),
+        ("[]", "self._kept.append(bytes(9000))", "while len(self._kept) >= self.tiles: self._kept.clear()", 4000),
+        ("{}", "self._kept[i] = bytes(9000)", "print(len(self._kept), self.cache_tiles, file=sys.stderr)", None),
+        ("{}", "self._kept[i] = bytes(9000)", "str(len(self._kept)), self.tiles, [].extend([1]), [1].pop()", None),
+        ("{}", "self._kept[i] = bytes(9000)", "self._kept.pop(-1, 0)", None),
+    ],
+    ids=["dict", "list", "cleared", "only shown", "removed elsewhere", "only removed"],
+)
+def test_a_bound_of_any_name_is_told_by_the_code_that_removes_items_then(
+    kind: str, put: str, evict: str, capacity: int | None
+) -> None:
+    with running([sys.executable, "-c", EVICTING.format(kind=kind, put=put, evict=evict)]) as program:
+        (found,) = [one for one in looked(program.pid).containers if one.path == "__main__.Store._kept"]
+    assert (found.items, found.capacity) == (200, capacity)
+
+
 DATA_SET = """
 import sys
 class Base:

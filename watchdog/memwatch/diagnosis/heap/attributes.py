@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from memwatch.core.examination import LRU_ITEM
 from memwatch.core.text_and_units import printable
 from memwatch.diagnosis.heap.object_layouts import CLASS_DICT_AT, Layouts
+from memwatch.diagnosis.heap.program_modules import is_installed
 from memwatch.diagnosis.heap.remote_memory import REFERENCE, Hop, RemoteMemory, UnreadableError
 from memwatch.diagnosis.heap.remote_objects import (
     MAX_COUNT,
@@ -55,13 +56,16 @@ _MODULE_NAMES = ("__name__", "__file__")
 _MODULE_ITEMS = 16  # first items of a module's dict: the import puts these names among them
 _MAX_ITEMS = 1 << 16  # of a dict: a bound on time
 _SAMPLED_KEYS = 16  # of a dict, that tell whether they are numbers of the items of a data set (chosen)
+_REMOVALS = {"popitem", "pop", "popleft", "clear", "remove"}
 _MAX_LISTED = 1 << 16  # items of a data set that are looked through: a bound on time
 _MAX_KEYS = 1 << 14  # of dicts that are remembered: a bound on memory, of about 2 MB (chosen)
 TYPE_AT = 8
 _FUNCTION_AT = 16  # in a bound method
 _QUALIFIED_NAME_AT = {False: 104, True: 40}  # in a function, by whether it is of 3.10 or later
 _CODE_AT = {False: 16, True: 48}  # as above
-_NAMES_AT = {False: 64, True: 32}  # in the code, by whether it is of 3.11 or later: those of globals and attributes
+# In the code, by whether it is of 3.11 or later: the names of globals and attributes, and the file.
+_NAMES_AND_FILE_AT = {False: (64, 104), True: (32, 112)}
+_MAX_CODE_NAMES = 256  # of one method: a bound on time
 _DEFAULTS_AT = {False: 32, True: 56}  # as above; those of keyword-only arguments come next
 _MANAGED_DICT_AT, _VALUES_AT = -24, -32  # from an instance, since 3.11: its dict, and in 3.11 its values
 _VALUES_INSIDE = 13  # CPython 3.13: an instance's values are in itself
@@ -86,7 +90,8 @@ class Attributes:
         self.module = cache(self._module)  # reads the module at an address; fields that cannot be read are empty
         self.members = cache(self._members)  # names and offsets of the references in an object's fixed part
         self.identifier = cache(self._identifier)  # the name in the program's code that a str is; None for data
-        self.names_in_len = cache(self._names_in_len)  # names that `__len__` uses, of a class with `__getitem__`
+        # Of a class that no package has installed: names of globals and attributes that each method uses, in order.
+        self.methods = cache(self._methods)
         self._key = lru_cache(_MAX_KEYS)(self._read_key)  # Objects of a class share the str of an attribute's name.
 
     def named_values(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
@@ -220,28 +225,25 @@ class Attributes:
                 return self._builtins.text_or_none(self._memory.word(function + at)) or "?"
         return "?"
 
-    def _names_in_len(self, kind: HeapType) -> tuple[str, ...]:
-        try:
-            length, item = (self._method(kind, name) for name in ("__len__", "__getitem__"))
-            if not length or not item:
-                return ()
-            code = self._memory.word(length + _CODE_AT[self._builtins.minor >= 10])
-            names = self._memory.word(code + _NAMES_AT[self._builtins.minor >= 11])
-            count = min(self._memory.word(names + 16), FEW_NAMES)
-            found = self._memory.words(names + self._builtins.tuple_bytes, count) if count else ()
-            return tuple(filter(None, map(self._builtins.text_or_none, found)))
-        except UnreadableError:
-            return ()
-
-    def _method(self, kind: HeapType, name: str) -> int:
-        """Return the address of the function that a class has by this name, or inherits; 0 without one."""
+    def _methods(self, kind: HeapType) -> dict[str, tuple[str, ...]]:
+        found = dict[str, tuple[str, ...]]()
         base: HeapType | None = kind
         while base is not None and "." in base.name:
-            for key, value in self.items(self._memory.word(base.address + CLASS_DICT_AT)):
-                if key == name:
-                    return value if self.type_name(self._memory.word(value + TYPE_AT)) == "function" else 0
+            with suppress(UnreadableError):
+                for name, value in self.items(self._memory.word(base.address + CLASS_DICT_AT)):
+                    if self.type_name(self._memory.word(value + TYPE_AT)) != "function":
+                        continue
+                    code = self._memory.word(value + _CODE_AT[self._builtins.minor >= 10])
+                    names_at, file_at = _NAMES_AND_FILE_AT[self._builtins.minor >= 11]
+                    file = self._builtins.text(self._memory.word(code + file_at))
+                    if is_installed(file, f"{self._memory.folder}/root"):
+                        break
+                    names = self._memory.word(code + names_at)
+                    count = min(self._memory.word(names + 16), _MAX_CODE_NAMES)
+                    used = self._memory.words(names + self._builtins.tuple_bytes, count) if count else ()
+                    found.setdefault(name, tuple(filter(None, map(self._key, used))))
             base = self._types.type_at(base.base_at)
-        return 0
+        return found
 
     def keys(self, container: RemoteObject) -> list[int]:
         """Return the addresses of some keys of a dict, at equal distances, the last among them."""
@@ -295,16 +297,39 @@ def _capacity_of(
         for fill in ([n * unit / size] if unit > 1 or "byte" in name.lower() else [n / items, n / size])
         if fill >= _NEARLY_FULL
     ]
-    if not fills and container.heap_type.shape == "dict":
-        return _length_of_data_set(attributes, layouts, container, owner, values)
-    return int(items * max(1.0, min(fills))) if fills else None
+    if fills:
+        return int(items * max(1.0, min(fills)))
+    in_code = _bound_in_code(attributes, layouts, owner, values, name=path.rpartition(".")[2])
+    if in_code is not None and in_code >= items:
+        return in_code
+    return _length_of_data_set(attributes, layouts, container, owner, values)
+
+
+def _bound_in_code(
+    attributes: Attributes, layouts: Layouts, owner: RemoteObject, values: dict[str, int], *, name: str
+) -> int | None:
+    """Return the number that the owner's code compares a container's length with, to remove items then.
+
+    As in `if len(self.cache) > self.cache_tiles: self.cache.popitem()`: of the names that are new after `len`, the
+    first is the bound's, and the second removes.
+    """
+    for used in attributes.methods(owner.heap_type).values():
+        if name in used and "len" in used:
+            bound, removal, *_ = (*(one for one in used[used.index("len") + 1 :] if one != name), "", "")
+            found = attributes.object_at(values.get(bound.lstrip("_"), 0))
+            if removal in _REMOVALS and found is not None:
+                return layouts.whole_number(found)
+    return None
 
 
 def _length_of_data_set(
     attributes: Attributes, layouts: Layouts, container: RemoteObject, owner: RemoteObject, values: dict[str, int]
 ) -> int | None:
     """Return how many items a data set has that keeps them in a dict, by their numbers or by what it lists them by."""
-    for name in attributes.names_in_len(owner.heap_type):
+    methods = attributes.methods(owner.heap_type)
+    if container.heap_type.shape != "dict" or "__getitem__" not in methods:
+        return None
+    for name in methods.get("__len__", ()):
         stated = attributes.object_at(values.get(name.lstrip("_"), 0))
         length = None if stated is None else layouts.whole_number(stated) or layouts.length(stated)
         if stated is None or length is None or length <= container.count():  # What both grow with is no bound.
@@ -312,12 +337,9 @@ def _length_of_data_set(
         keys = attributes.keys(container)
         objects = [attributes.object_at(key) for key in keys]
         numbers = [layouts.whole_number(key) if key is not None else None for key in objects]
-        if all(number is not None and number < length for number in numbers):
-            return length
-        if (
-            stated.heap_type.shape in ("list", "tuple")
-            and length <= _MAX_LISTED
-            and set(keys) <= set(layouts.elements(stated))
+        is_list = stated.heap_type.shape in ("list", "tuple") and length <= _MAX_LISTED
+        if all(number is not None and number < length for number in numbers) or (
+            is_list and set(keys) <= set(layouts.elements(stated))
         ):
             return length
     return None
