@@ -16,6 +16,7 @@ from memwatch.diagnosis.heap.remote_memory import REFERENCE, Hop, RemoteMemory, 
 from memwatch.diagnosis.heap.remote_objects import (
     MAX_COUNT,
     BuiltinValues,
+    DictKeys,
     HeapType,
     RemoteObject,
     TypeTable,
@@ -92,13 +93,23 @@ class Attributes:
         self.identifier = cache(self._identifier)  # the name in the program's code that a str is; None for data
         # Of a class that no package has installed: names of globals and attributes that each method uses, in order.
         self.methods = cache(self._methods)
+        self._shared_names: dict[DictKeys, list[str | None]] = {}
         self._key = lru_cache(_MAX_KEYS)(self._read_key)  # Objects of a class share the str of an attribute's name.
 
     def named_values(self, obj: RemoteObject) -> Iterator[tuple[str, int]]:
         """Yield names and addresses of values, of slots and of the instance's dict."""
+        kind = obj.heap_type
         with suppress(UnreadableError):
-            for name, _, value in self.ways(obj):
-                yield name, value
+            for name, offset in self.members(kind):
+                yield name, obj.words(obj.address + offset, 1)[0]
+            dict_at, values_at = self._layouts.attributes_at(obj)
+            if dict_at:
+                yield from self.items(dict_at)
+            elif values_at and (keys := self._layouts.shared_keys(kind)) is not None and keys.count:
+                values = self._memory.words(values_at, keys.count)
+                yield from (
+                    (name, value) for name, value in zip(self._shared(keys), values, strict=True) if name and value
+                )
 
     def ways(self, obj: RemoteObject) -> Iterator[Way]:
         """Yield the attributes of an instance: name, way from its address, address of the value."""
@@ -117,11 +128,18 @@ class Attributes:
                 pointer_at = _VALUES_AT if minor == 11 else _MANAGED_DICT_AT
                 way = (Hop(pointer_at, TYPE_AT, kind.address),)
                 first = values_at - (self._memory.word(obj.address + pointer_at) & REFERENCE)
-            names = words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
-            for i, (key, value) in enumerate(zip(names, words(values_at, keys.count), strict=True)):
-                if value and (text := self._key(key)) is not None:
+            for i, (text, value) in enumerate(zip(self._shared(keys), words(values_at, keys.count), strict=True)):
+                if value and text is not None:
                     last = Hop(first + 8 * i) if way else Hop(first + 8 * i, TYPE_AT, kind.address)
                     yield text, (*way, last), value
+
+    def _shared(self, keys: DictKeys) -> list[str | None]:
+        """Return the names in a key table that objects of a class share."""
+        known = self._shared_names.get(keys)
+        if known is None:
+            words = self._memory.words(keys.first, keys.count * keys.width)[keys.width - 2 :: keys.width]
+            known = self._shared_names[keys] = [self._key(key) for key in words]
+        return known
 
     def item_ways(self, dict_at: int, way: tuple[Hop, ...] = ()) -> Iterator[Way]:
         """Yield the items of a dict whose keys are text; `way` leads to the dict."""
