@@ -292,9 +292,9 @@ class NamedObjects:
     def _add_native_memory(self, content: _Content) -> None:
         """Add what C code has allocated for objects of which a container holds several alike."""
         alike: dict[tuple[str, str], list[int]] = {}
-        for address in self._native_words.keys() & content.found.keys():
-            met = content.found[address]
-            alike.setdefault((met.kind, met.path), []).append(address)
+        for address, met in content.found.items():
+            if address in self._native_words:
+                alike.setdefault((met.kind, met.path), []).append(address)
         kinds = sorted(alike.values(), key=len, reverse=True)[:_MAX_NATIVE_KINDS]
         words = [[self._native_words[address] for address in addresses] for addresses in kinds]
         for addresses, behind in zip(kinds, self._native.bytes_behind(words), strict=True):
